@@ -57,12 +57,12 @@ class Racks:
             "fabric_file": str(self.fabric),
             "dra_driver_tray_hosts": "trays",
             "dra_driver_trays": TRAYS,
-            "dra_driver_kubeconfig": str(self.cluster.outside),
+            "dra_driver_kubeconfig": str(self.cluster.kubeconfig),
             "dra_driver_helm": str(programs.helm()),
             "dra_driver_chart": str(chart.CHART),
             "dra_driver_values": {**LABELLED, "altProcDevices": DEVICES},
             "dra_driver_wait": 60,
-            "k8s_topology_kubeconfig": str(self.cluster.outside),
+            "k8s_topology_kubeconfig": str(self.cluster.kubeconfig),
         }
 
     def _ansible(
@@ -138,7 +138,7 @@ def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks, monkey
     """In the order of a site: from nothing to a pod, the driver, the schedulers' objects, then their removal."""
     quick_start = "docs/quick-start-kubernetes.md"
     monkeypatch.setenv("PATH", f"{programs.kubectl().parent}{os.pathsep}{os.environ['PATH']}")
-    shell = pages.Shell(racks.folder, KUBECONFIG=str(racks.cluster.outside), **racks.environment())
+    shell = pages.Shell(racks.folder, KUBECONFIG=str(racks.cluster.kubeconfig), **racks.environment())
     (racks.folder / "hosts.yml").write_text(racks.lab.inventory.read_text())
     (racks.folder / "group_vars").mkdir()
     # The page's own, with those of the lab. The pages name no hosts: these are in the group nvlink.

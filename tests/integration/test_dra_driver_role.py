@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins, versions
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, device_plugins
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
-from nvlab import paths, scenario
-from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, registry, users
+from nvlab import scenario
+from nvlab.kubernetes import chart, domains, nodes, plane, programs, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
@@ -43,7 +39,6 @@ FACTS = {
 NAME = chart.NAME
 CRD = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
 DAEMON_SETS = f"apis/apps/v1/namespaces/{NAME}/daemonsets"
-HELM_DIFF = paths.LAB / "kubernetes" / "helm-diff"
 LABELLED = {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}}
 PLAY = [{"hosts": "localhost", "gather_facts": False, "roles": [{"role": "rackscale.nvlink.dra_driver"}]}]
 IMEX = {"ansible.builtin.import_role": {"name": "rackscale.nvlink.dra_driver", "tasks_from": "imex"}}
@@ -57,7 +52,6 @@ class Site:
         self.chart = chart.folder(folder)
         self.version = yaml.safe_load((self.chart / "Chart.yaml").read_text())["version"]
         self.helm = "4"
-        self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
         (folder / "imex.yml").write_text(yaml.safe_dump([{"hosts": "localhost", "tasks": [IMEX]}]))
         hosts = {}
@@ -70,7 +64,7 @@ class Site:
         self, *arguments: str, check: bool = True, play: str = "play.yml", **variables: Any
     ) -> subprocess.CompletedProcess[str]:
         given = {
-            "dra_driver_kubeconfig": str(self.running.outside),
+            "dra_driver_kubeconfig": str(self.running.kubeconfig),
             "dra_driver_helm": str(programs.helm(self.helm)),
             "dra_driver_chart": str(self.chart),
             "dra_driver_chart_version": self.version,
@@ -85,8 +79,6 @@ class Site:
         quiet = {"ANSIBLE_DEPRECATION_WARNINGS": "false"}
         quiet["TMPDIR"] = str(self.folder)
         homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
-        if self.plugins:
-            homes["HELM_PLUGINS"] = str(self.plugins)
         proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         inventory = ("--inventory", self.folder / "inventory.yml")
         return ansible(
@@ -110,25 +102,18 @@ class Site:
         until("the claim template", lambda: self.running.api().find(template))
         self.running.api().create(DEPLOYMENTS, workload(len(trays), list(trays)))
         until("the claims in use", lambda: len(self.claims()) == len(trays))
-        until("the daemons", lambda: not self.findings("dra_plugin_unready"))
+        until("the daemons", lambda: len(self.daemons()) == len(trays))
+
+    def daemons(self) -> list[dict[str, Any]]:
+        """The ready daemons of the ComputeDomain."""
+        (found,) = self.running.api().items(domains.DOMAINS)
+        return [row for row in found.get("status", {}).get("nodes", []) if row["status"] == "Ready"]
 
     def claims(self) -> dict[str, bool]:
         """UID -> whether it is allocated and reserved, of the workload's claims; those of the daemons come and go."""
         rows = self.running.api().items(CLAIMS)
         mine = [row for row in rows if row["metadata"]["namespace"] == "default"]
         return {row["metadata"]["uid"]: {"allocation", "reservedFor"} <= row.get("status", {}).keys() for row in mine}
-
-    def findings(self, *codes: str) -> list[str]:
-        """The findings of the checks with these codes (all of them without any), as sentences."""
-        given = {"kubeconfig": str(self.running.outside), "context": "", "timeout": 20}
-        snapshot = Reader(login.of_kubeconfig(given, "test")).snapshot()
-        inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())["nvlink"]["hosts"]
-        trays = {
-            name: Tray(name, facts["nvlink_fabric"], facts["nvlink_imex"], True) for name, facts in inventory.items()
-        }
-        plan = Plan(world.LABELLED, versions.pinned("0.5.0"), NAME, NAME)
-        found = checks.check(snapshot, trays, plan)
-        return [row["message"] for row in found if not codes or row["code"] in codes]
 
     def release(self) -> dict[str, Any] | None:
         done = self.running.helm("list", "--namespace", NAME, "--output", "json", check=False)
@@ -138,12 +123,12 @@ class Site:
     def clear(self) -> None:
         """Delete what a test created."""
         api = self.running.api()
-        (self.running.directory / driver.FILE).unlink(missing_ok=True)
         for row in api.items(DEPLOYMENTS):
             api.delete(f"{DEPLOYMENTS}/{row['metadata']['name']}")
         until("no pods of a workload", lambda: not api.items("api/v1/namespaces/default/pods"))
         for row in api.items(domains.DOMAINS):
             self.running.kubectl("delete", "computedomain", row["metadata"]["name"], "-n", row["metadata"]["namespace"])
+        until("no claim template", lambda: not api.items(f"{domains.RESOURCE}/resourceclaimtemplates"))
         self.running.helm("uninstall", NAME, "--namespace", NAME, check=False)
         until("nothing is published", lambda: not api.items(domains.SLICES))
         self.running.kubectl("delete", "crd", "--all", "--ignore-not-found")
@@ -198,7 +183,7 @@ def test_the_driver_is_installed_once_used_and_removed_when_unused(site: Site) -
     assert not site.running.api().items(domains.DOMAINS)
     assert not site.running.api().items(CLAIMS)
     (site.folder / "more").write_text("{apiVersion: v1, kind: Config}")
-    several = f"{site.running.outside}{os.pathsep}{site.folder / 'more'}"
+    several = f"{site.running.kubeconfig}{os.pathsep}{site.folder / 'more'}"
     again = site.run(dra_driver_kubeconfig=several, dra_driver_values=given)
     assert changed(again) == 0, again.stdout
     assert not [*site.folder.glob("nvlink-chart-*")]
@@ -211,6 +196,12 @@ def test_the_driver_is_installed_once_used_and_removed_when_unused(site: Site) -
     done = site.run(dra_driver_values={**given, "logVerbosity": "6"})
     assert (changed(done), verbosity(site), site.claims()) == (1, "6", claims)
 
+    # A fault is reported in check mode, and not fixed.
+    site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
+    checked = site.run("--check", dra_driver_values=given)
+    assert "Missing DeviceClass: compute-domain-daemon.nvidia.com;" in printed(checked)
+    assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
+
     refused = site.run(check=False, dra_driver_state="absent")
     assert refused.returncode != 0
     assert "ComputeDomains exist (default/work)" in printed(refused)
@@ -220,17 +211,6 @@ def test_the_driver_is_installed_once_used_and_removed_when_unused(site: Site) -
     site.running.kubectl("delete", "computedomain", "work", "--timeout=120s")
     assert changed(site.run(dra_driver_state="absent", dra_driver_remove_crds=True)) > 0
     assert (site.release(), crds(site)) == (None, "")
-
-
-@pytest.mark.long
-@OLDEST_KUBERNETES
-def test_helm_diff_shows_a_changed_value(site: Site) -> None:
-    site.plugins = site.folder / "plugins"
-    shutil.copytree(HELM_DIFF, site.plugins / "diff")
-    site.install()
-    checked = site.run("--check", "--diff", "--tags", "release", dra_driver_values={**LABELLED, "logVerbosity": "6"})
-    assert (changed(checked), verbosity(site)) == (1, "4")
-    assert 'value: "6"' in checked.stdout
 
 
 def verbosity(site: Site) -> str | None:
@@ -276,8 +256,7 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     assert "secret" not in printed(checked)
 
     # From a registry, as a mirror has it.
-    reference = site.running.publish(site.chart).replace(*addresses(site.running))
-    site.run(dra_driver_chart=reference)
+    site.run(dra_driver_chart=site.running.publish(site.chart))
     release = site.release()
     assert release is not None
     assert release["chart"] == f"{NAME}-{site.version}"
@@ -287,39 +266,9 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     assert "numNodes" not in json.dumps(required(site.running.api().get(CRD)))
 
 
-def addresses(running: ControlPlane) -> tuple[str, str]:
-    """The registry's address in the lab's network, and outside it."""
-    return f"{plane.KUBERNETES_ADDRESS}:{registry.PORT}", running.outside_address("registry")
-
-
 def required(crd: dict[str, Any]) -> Any:
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return spec.get("required")
-
-
-@pytest.mark.long
-@OLDEST_KUBERNETES
-def test_each_fault_of_a_running_driver_is_reported_in_check_mode_and_not_fixed(site: Site) -> None:
-    """Faults of the driver's stand-in: pods, labels, daemons, leftovers."""
-    site.install()
-    site.work("r01t01", "r01t03")
-    until("nothing but the two cliques", lambda: [row for row in site.findings() if "spans 2 cliques" not in row] == [])
-    driver.set_faults(site.running.directory, "r01t03", {"daemon": "not_ready"})
-    until("the daemon is not ready", lambda: site.findings("dra_plugin_unready"))
-    site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c")
-    driver.set_faults(site.running.directory, None, {"gfd": "off", "paused": "true"})
-    site.running.kubectl("label", "node", "r01t04", "--overwrite", f"{nodes.CLIQUE}=other.7")
-    site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
-    checked = site.run("--check", check=False)
-    assert checked.returncode != 0
-    for text in (
-        "Missing DeviceClass: compute-domain-daemon.nvidia.com;",
-        "on node r01t03 the daemon is NotReady",
-        f"The label {nodes.CLIQUE} of node r01t04 is other.7, but its GPUs report",
-        "Leftovers of the deleted ComputeDomain 0b1c block others: the label of node r01t02",
-    ):
-        assert text in printed(checked), text
-    assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
 
 
 @pytest.mark.long
@@ -332,11 +281,9 @@ def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continu
     assert "Invalid value: 70000: must be between 1 and 65535, inclusive); correct values." in wrong
     assert "more error" not in wrong
     broken = copy_of(site, "broken", '{{ fail "no such luck" }}')
-    refused = copy_of(site, "refused", yaml.safe_dump({**CONFIG_MAP, "metadata": {"name": "No_Name"}}))
     typo = {**LABELLED, "logVerbosty": "6"}
     for options, words in (
         ({"dra_driver_chart": str(broken)}, "no such luck"),
-        ({"dra_driver_chart": str(refused)}, "The API server would refuse ConfigMap No_Name"),
         ({"dra_driver_values": typo}, "logVerbosty: changes nothing that the chart renders; write logVerbosity"),
         ({"dra_driver_chart": "oci://127.0.0.1:9/charts/none"}, "oci://127.0.0.1:9/charts/none"),
     ):
@@ -345,15 +292,14 @@ def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continu
         assert words in printed(failed)
     assert (site.release(), crds(site)) == (None, "")
     # A key that only the templates read.
-    own = copy_of(site, "own", f"{{{{ if .Values.siteKey }}}}{yaml.safe_dump({**CONFIG_MAP, **NAMED})}{{{{ end }}}}")
+    own = copy_of(site, "own", f"{{{{ if .Values.siteKey }}}}{yaml.safe_dump(CONFIG_MAP)}{{{{ end }}}}")
     site.run(dra_driver_chart=str(own), dra_driver_values={**LABELLED, "siteKey": True})
     release = site.release()
     assert release is not None
     assert release["status"] == "deployed"
 
 
-NAMED = {"metadata": {"name": "of-the-site"}}
-CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-the-site"}}
 
 
 def copy_of(site: Site, name: str, template: str) -> Path:
@@ -376,7 +322,7 @@ def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(sit
             site.running.stop()
             cut_off = running.result()
     finally:
-        if not site.running.components()["kube-apiserver"]["running"]:
+        if not site.running.is_running("kube-apiserver"):
             site.running.start()
     assert cut_off.returncode != 0
     assert "Traceback" not in printed(cut_off)
@@ -413,128 +359,79 @@ def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> 
     theirs = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}}
     site.running.kubectl("apply", "-f", "-", stdin=json.dumps(theirs))
     # With a GPUCluster no device plugin gives the nodes GPUs.
-    none = {"nvidia.com/gpu": "0"}
-    for node in site.running.api().items(nodes.PATH):
-        path = f"{nodes.PATH}/{node['metadata']['name']}/status"
-        site.running.api().patch(path, {"status": {"capacity": none, "allocatable": none}})
+    for name in TRAYS:
+        without_gpus(site, name)
     done = site.run("--tags", "preflight,crds,release", dra_driver_shape="gpu_cluster", dra_driver_values={})
     assert changed(done) == 0
     assert site.release() is None
 
 
-# Rejected credentials -> the text of the message.
 @pytest.mark.long
 @OLDEST_KUBERNETES
-def test_a_missing_right_is_named(site: Site) -> None:
-    rules = [users.rule("", ["nodes"], ["list"]), users.rule("resource.k8s.io", ["deviceclasses"], ["list"])]
-    options = {"dra_driver_kubeconfig": account(site, "poor", rules), "dra_driver_shape": "all_dra"}
-    done = site.run("--check", "--tags", "preflight", check=False, **options)
-    assert "The account may not list daemonsets; give it the verb list in all namespaces." in printed(done)
-    assert "which is needed to know whether a device plugin allocates the GPUs too." in printed(done)
+def test_a_missing_right_is_named_and_a_rejected_login_shows_no_secret(site: Site) -> None:
     # An account without the right to write stops at the first write.
-    reader = account(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
-    refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=reader)
+    reader = users.user(site.running, "reader", [users.rule("*", ["*"], ["get", "list"])])
+    refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=str(reader))
     assert refused.returncode != 0
     assert 'cannot patch resource \\"customresourcedefinitions\\"' in printed(refused)
     assert site.release() is None
-    # A rejected login is one sentence, and no secret of the kubeconfig is in the output.
-    expired = users.expired(site.running)
-    stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(users.outside(site.running, expired)))
+    unknown = users.unknown(site.running)
+    stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(unknown))
     assert "rejects the credentials" in printed(stopped)
     assert "Traceback" not in printed(stopped)
-    assert users.token_of(expired) not in stopped.stdout + stopped.stderr
-
-
-def account(site: Site, name: str, rules: list[dict[str, list[str]]]) -> str:
-    """The kubeconfig file of a service account."""
-    return str(users.outside(site.running, users.user(site.running, name, rules)))
-
-
-DEVICE_PLUGIN = "nvidia-device-plugin-daemonset"
+    assert users.token_of(unknown) not in stopped.stdout + stopped.stderr
 
 
 def device_plugin() -> dict[str, Any]:
     """GPU Operator's DaemonSet."""
-    labels = {"app": DEVICE_PLUGIN}
+    labels = {"app": "nvidia-device-plugin"}
     container = {"name": "nvidia-device-plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"}
     pod = {"nodeSelector": {device_plugins.DEPLOY: "true"}, "containers": [container]}
     template = {"metadata": {"labels": labels}, "spec": pod}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": DEVICE_PLUGIN},
+        "metadata": {"name": "nvidia-device-plugin-daemonset"},
         "spec": {"selector": {"matchLabels": labels}, "template": template},
     }
-
-
-class Kubelets(threading.Thread):
-    """Sets the GPUs in the capacity of a node by whether a pod of the device plugin is on it, without the grace time.
-
-    twice: nodes that had GPUs of both the device plugin and DRA at one time.
-    """
-
-    def __init__(self, running: ControlPlane) -> None:
-        super().__init__()
-        self._api, self._ends = running.api(), threading.Event()
-        self.twice: set[str] = set()
-
-    def run(self) -> None:
-        while not self._ends.wait(0.3):
-            pods = self._api.items("api/v1/namespaces/default/pods")
-            on = {row["spec"].get("nodeName") for row in pods if row["metadata"]["name"].startswith(DEVICE_PLUGIN)}
-            self.twice |= on & self.by_dra()
-            for node in self._api.items(nodes.PATH):
-                name, amount = node["metadata"]["name"], "4" if node["metadata"]["name"] in on else "0"
-                if node["status"]["capacity"].get(device_plugins.GPU) != amount:
-                    gpus = {device_plugins.GPU: amount}
-                    self._api.patch(f"{nodes.PATH}/{name}/status", {"status": {"capacity": gpus, "allocatable": gpus}})
-
-    def ends(self) -> None:
-        self._ends.set()
-        self.join()
-
-    def by_dra(self) -> set[str]:
-        rows = (row["spec"] for row in self._api.items(domains.SLICES))
-        return {row["nodeName"] for row in rows if row["driver"] == domains.GPU_DRIVER}
 
 
 @pytest.mark.long
 @OLDEST_KUBERNETES
 def test_the_gpus_of_a_device_plugin_move_to_dra_first_on_a_part_of_the_nodes(site: Site) -> None:
     """By the steps of docs/dra-driver.md; a node with a device plugin is refused at every step."""
-    label, kubectl = "example.com/dra", site.running.kubectl
+    label, kubectl, api = "example.com/dra", site.running.kubectl, site.running.api()
     first, rest = TRAYS[:2], TRAYS[2:]
     plugin = {"kubeletPlugin": {**LABELLED["kubeletPlugin"], "nodeSelector": {label: "true"}}}
     given = {"dra_driver_shape": "all_dra", "dra_driver_values": plugin}
     kubectl("label", "nodes", "--all", f"{device_plugins.DEPLOY}=true")
-    site.running.api().create("apis/apps/v1/namespaces/default/daemonsets", device_plugin())
-    kubelets = Kubelets(site.running)
-    kubelets.start()
+    api.create("apis/apps/v1/namespaces/default/daemonsets", device_plugin())
 
     def leave(names: list[str]) -> None:
-        kubectl("drain", "--ignore-daemonsets", *names)
-        kubectl("label", "--overwrite", "nodes", *names, f"{device_plugins.DEPLOY}=false")
-        capacity = r"jsonpath={.status.capacity.nvidia\.com/gpu}=0"
-        kubectl("wait", "--timeout=60s", f"--for={capacity}", *(f"node/{name}" for name in names))
-        kubectl("label", "nodes", *names, f"{label}=true")
+        kubectl("label", "--overwrite", "nodes", *names, f"{device_plugins.DEPLOY}=false", f"{label}=true")
+        for name in names:
+            without_gpus(site, name)
 
-    def run(names: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
-        return site.run(check=check, dra_driver_trays=names, **given)
+    def by_dra() -> set[str]:
+        rows = (row["spec"] for row in api.items(domains.SLICES))
+        return {row["nodeName"] for row in rows if row["driver"] == domains.GPU_DRIVER}
 
-    try:
-        refused = run(first, check=False)
-        assert "nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02, and so would" in printed(refused)
-        assert site.release() is None
-        leave(first)
-        run(first)
-        kubectl("uncordon", *first)
-        assert kubelets.by_dra() == set(first)
-        assert "allocates the GPUs of r01t03, r01t04, and so would" in printed(run(TRAYS, check=False))
-        leave(rest)
-        run(TRAYS)
-        kubectl("uncordon", *rest)
-        assert kubelets.by_dra() == set(TRAYS)
-        assert changed(run(TRAYS)) == 0
-    finally:
-        kubelets.ends()
-    assert kubelets.twice == set()
+    refused = site.run(check=False, dra_driver_trays=first, **given)
+    assert "nvidia-device-plugin-daemonset allocates the GPUs of r01t01, r01t02, and so would" in printed(refused)
+    assert site.release() is None
+    leave(first)
+    site.run(dra_driver_trays=first, **given)
+    assert by_dra() == set(first)
+    refused = site.run(check=False, dra_driver_trays=TRAYS, **given)
+    assert "allocates the GPUs of r01t03, r01t04, and so would" in printed(refused)
+    assert by_dra() == set(first)
+    leave(rest)
+    site.run(dra_driver_trays=TRAYS, **given)
+    assert by_dra() == set(TRAYS)
+    assert changed(site.run(dra_driver_trays=TRAYS, **given)) == 0
+
+
+def without_gpus(site: Site, node: str) -> None:
+    """As a kubelet writes it once no device plugin gives the node GPUs."""
+    none = {device_plugins.GPU: "0"}
+    site.running.api().patch(f"{nodes.PATH}/{node}/status", {"status": {"capacity": none, "allocatable": none}})

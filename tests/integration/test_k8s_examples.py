@@ -35,7 +35,6 @@ FABRIC = fabrics.fabric(racks=2, trays=18, split=())
 TOPOLOGY = schedulers.describe(FABRIC)
 R01, R02 = (clique.text for clique in TOPOLOGY.cliques)
 CLIQUE_OF = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
-CLIQUES = f"apis/{domains.VERSION}/computedomaincliques"
 CLAIMS = f"{domains.RESOURCE}/namespaces/default/resourceclaims"
 NAMESPACE = "namespaces/default"
 PODS = f"api/v1/{NAMESPACE}/pods"
@@ -91,7 +90,7 @@ def api(cluster: ControlPlane) -> Iterator[Any]:
     for row in made.items(PATHS["ComputeDomain"]):
         made.delete(f"{PATHS['ComputeDomain']}/{row['metadata']['name']}")
     until("no claim", lambda: not made.items(CLAIMS))
-    until("no ComputeDomain", lambda: not made.items(domains.DOMAINS) and not made.items(CLIQUES))
+    until("no ComputeDomain", lambda: not made.items(domains.DOMAINS))
 
 
 def objects(name: str, *kinds: str) -> list[dict[str, Any]]:
@@ -132,29 +131,12 @@ def cliques_of(trays: list[str]) -> Counter[str]:
     return Counter(CLIQUE_OF[tray] for tray in trays)
 
 
-def imex_domains(api: Any, count: int, of: str = "") -> Counter[tuple[str, str]]:
-    """(ComputeDomain, clique) -> its daemons, once the domains, or the one of that name, have `count` of them."""
-
-    def daemons() -> Counter[tuple[str, str]]:
-        names = {row["metadata"]["uid"]: row["metadata"]["name"] for row in api.items(domains.DOMAINS)}
-        found: Counter[tuple[str, str]] = Counter()
-        for row in api.items(CLIQUES):
-            uid, _dot, clique = row["metadata"]["name"].partition(".")
-            # Those of a domain that is being deleted go after it.
-            if uid in names and of in ("", names[uid]):
-                found[names[uid], clique] = len(row["daemons"])
-        return found
-
-    return until(f"{count} daemons", lambda: (found := daemons()) and found.total() == count and found)
-
-
-def test_the_stateful_set_runs_in_its_clique_in_one_imex_domain(api: Any) -> None:
+def test_the_stateful_set_runs_in_its_clique(api: Any) -> None:
     create(api, objects("statefulset"))
     assert cliques_of(placed(api, "nvlink-service-", 2)) == {R01: 2}
-    assert imex_domains(api, 2) == {("nvlink-service", R01): 2}
 
 
-def test_a_job_larger_than_a_clique_has_one_imex_domain_per_index(api: Any) -> None:
+def test_each_index_of_a_job_larger_than_a_clique_is_in_one_clique(api: Any) -> None:
     """And both balanced halves fit, since each is of 16 of the 18 trays."""
     create(api, objects("jobset", "ComputeDomain"))
     (job_set,) = objects("jobset", "JobSet")
@@ -164,7 +146,6 @@ def test_a_job_larger_than_a_clique_has_one_imex_domain_per_index(api: Any) -> N
         create_pods(api, f"nvlink-{part['name']}", spec["template"], spec["parallelism"])
     assert cliques_of(placed(api, "nvlink-index-0-", 16)) == {R01: 16}
     assert cliques_of(placed(api, "nvlink-index-1-", 16)) == {R02: 16}
-    assert imex_domains(api, 32) == {("nvlink-two-indexes-0", R01): 16, ("nvlink-two-indexes-1", R02): 16}
 
 
 def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> None:
@@ -183,9 +164,6 @@ def test_nvbandwidth_covers_each_clique_and_the_negative_test_two(api: Any) -> N
     (row,) = objects("two-cliques", "MPIJob")
     create_pods(api, "across", row["spec"]["mpiReplicaSpecs"]["Worker"]["template"], 2)
     assert cliques_of(placed(api, "across-", 2)) == {R01: 1, R02: 1}
-    name = row["metadata"]["name"]
-    # Daemons of the domains before may still come and go.
-    assert imex_domains(api, 2, of=name) == {(name, R01): 1, (name, R02): 1}
 
 
 def test_the_server_accepts_every_object_of_the_examples(api: Any) -> None:

@@ -13,29 +13,20 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
-    Cluster,
-    Kind,
-    KubernetesError,
-    connect,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Kind, KubernetesError, connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
     NAMES_OF_LEVELS,
     DesiredState,
@@ -45,12 +36,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from nvlab import network
-from nvlab.kubernetes import programs, users
+from nvlab.kubernetes import certificates, programs, users
 from nvlab.kubernetes.api import Api
 from nvlab.kubernetes.plane import ControlPlane
 
-from .commands import environment
+from .commands import ansible
 from .conftest import CHECKOUT, OLDEST_KUBERNETES
 from .workloads import until
 
@@ -75,39 +65,20 @@ SMALL = [
     ("topology.volcano.sh", ["v1alpha1"], "HyperNode", "hypernodes", None),
     ("grove.io", ["v1alpha1"], "ClusterTopologyBinding", "clustertopologybindings", None),
 ]
-Found = TypeVar("Found")
 
 
 class Site:
-    """The control plane, used by the collection from inside its network."""
+    """The control plane, and the collection's client of it."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane, self.api = plane, plane.api()
+        self.cluster = connect({"kubeconfig": str(plane.kubeconfig)}, "k8s_topology")
 
-    def inside(self, call: Callable[[], Found]) -> Found:
-        """The result of a call in a thread in the lab's network."""
-
-        def entered() -> Found:
-            handle = os.open(network.file_of(self.plane.name), os.O_RDONLY)
-            os.setns(handle, os.CLONE_NEWNET)
-            os.close(handle)
-            return call()
-
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(entered).result()
-
-    def plan(
-        self, topology: schedulers.Topology = TOPOLOGY, kubeconfig: Path | None = None, apply: bool = False, **more: Any
-    ) -> Plan:
-        cluster = connect({"kubeconfig": str(kubeconfig or self.plane.kubeconfig)}, "k8s_topology")
-
-        def work() -> Plan:
-            plan = Planner(cluster, topology, DesiredState(**more)).plan()
-            if apply and not plan.blockers:
-                plan.apply()
-            return plan
-
-        return self.inside(work)
+    def plan(self, topology: schedulers.Topology = TOPOLOGY, apply: bool = False, **more: Any) -> Plan:
+        plan = Planner(self.cluster, topology, DesiredState(**more)).plan()
+        if apply and not plan.blockers:
+            plan.apply()
+        return plan
 
     def apply(self, topology: schedulers.Topology = TOPOLOGY, **more: Any) -> Plan:
         return self.plan(topology, apply=True, **more)
@@ -352,11 +323,10 @@ def test_a_label_of_an_unknown_program_is_taken_over_only_by_choice(site: Site) 
 
 
 def test_a_deleted_node_is_not_created_again(site: Site) -> None:
-    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
-    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
+    plan = site.plan()
     site.api.delete(f"{NODES}/r01t01")
     with pytest.raises(NvlinkError, match="r01t01"):
-        site.inside(plan.apply)
+        plan.apply()
     assert site.api.find(f"{NODES}/r01t01") is None
     assert codes(site.apply()) == ["k8s_node_missing"]
     assert steps(site.apply()) == []
@@ -365,20 +335,19 @@ def test_a_deleted_node_is_not_created_again(site: Site) -> None:
 def test_fields_that_an_older_release_lacks_are_left_out(site: Site) -> None:
     """KAI until 0.16 and Volcano until 1.13, to which the API server answers 500 for each of these fields."""
     older = [without(row, NAMES_OF_LEVELS) for row in definitions()]
-    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     kinds = [Kind("kai.scheduler/v1alpha1", "Topology", "topologies")]
     kinds.append(Kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes"))
 
     def undeclared() -> bool:
-        return all(cluster.undeclared(kind, NAMES_OF_LEVELS) == set(NAMES_OF_LEVELS) for kind in kinds)
+        return all(site.cluster.undeclared(kind, NAMES_OF_LEVELS) == set(NAMES_OF_LEVELS) for kind in kinds)
 
     for row in older:
         site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
-    until("the schemas are published", lambda: site.inside(undeclared))
+    until("the schemas are published", undeclared)
     body = {**schedulers.objects("kai", TOPOLOGY)[0], "apiVersion": kinds[0].api}
     if REAL.is_dir():  # a definition of this test's own accepts fields that it does not declare
         with pytest.raises(HttpError, match=r"HTTP 500: .*alias: field not declared in schema\)"):
-            site.inside(lambda: cluster.apply(kinds[0], body, "test", dry_run=True))
+            site.cluster.apply(kinds[0], body, "test", dry_run=True)
     site.apply()
     assert site.levels() == [level.label for level in TOPOLOGY.levels]
     assert {row["spec"]["tier"] for row in site.api.items(HYPER_NODES)} == {1}
@@ -422,13 +391,12 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
         assert codes(site.plan()) == ["object_unmanaged"]
         # One that is created between the read and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
-        cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
-        plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
+        plan = site.plan()
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
         body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
         site.api.apply(f"{NODES}/r02t02", body, "someone")
         with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the other writer'):
-            site.inside(plan.apply)
+            plan.apply()
         assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
     finally:
         site.api.delete(f"{CRDS}/nodesets.slinky.slurm.net")
@@ -456,10 +424,8 @@ class Playbook:
     def run(self, *more: str, code: int = 0, **variables: Any) -> tuple[int, str]:
         """(changed, output); an exit status other than `code`, or the token in the output, fails the test."""
         given = {"fabric_file": str(self._fabric), "k8s_topology_kubeconfig": str(self.kubeconfig), **variables}
-        setting = [f"{key}={value}" for key, value in environment().items()]
-        argv = ["env", *setting, sys.executable, "-m", "ansible", "playbook", "rackscale.nvlink.kubernetes"]
-        argv += ["--inventory", "localhost,", "--tags", "topology", "--extra-vars", json.dumps(given), *more]
-        done = self._site.plane.run(*argv, check=False)
+        arguments = ["--inventory", "localhost,", "--tags", "topology", "--extra-vars", json.dumps(given), *more]
+        done = ansible("ansible-playbook", "rackscale.nvlink.kubernetes", *arguments, check=False)
         output = done.stdout + done.stderr
         assert users.token_of(self.kubeconfig) not in output
         assert done.returncode == code, output
@@ -506,46 +472,32 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
 
 
-# At the end, because the controllers take their time to come back to a server that was away.
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - rackscale.nvlink.k8s_topology: {{fabric_file: "{fabric}", api: {{kubeconfig: "{kubeconfig}", timeout: 60}}}}
+"""
+VERSION = "client.authentication.k8s.io/v1"
 
 
-class Interrupting(Cluster):
-    """A cluster whose API server stops after some writes."""
-
-    def __init__(self, plane: ControlPlane, writes: int) -> None:
-        given = {"kubeconfig": str(plane.kubeconfig), "context": "", "timeout": 30}
-        super().__init__("k8s_topology", login.of_kubeconfig(given, "k8s_topology"))
-        self._plane, self._left, self._lock = plane, writes, threading.Lock()
-
-    def apply(
-        self,
-        kind: Kind,
-        body: Mapping[str, Any],
-        manager: str,
-        force: bool = False,
-        dry_run: bool = False,
-        metadata: bool = False,
-    ) -> dict[str, Any]:
-        if not dry_run:
-            with self._lock:
-                self._left -= 1
-                if self._left == -1:
-                    self._plane.stop()
-        return super().apply(kind, body, manager, force, dry_run, metadata)
-
-
-@pytest.mark.long
-@OLDEST_KUBERNETES
-def test_the_next_run_continues_after_the_server_stopped_between_writes(site: Site) -> None:
-    cluster = Interrupting(site.plane, 1)
-    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState(names=("kai",))).plan())
-    try:
-        with pytest.raises(KubernetesError):
-            site.inside(plan.apply)
-    finally:
-        site.plane.start()
-    assert len(plan.done) < len(plan.changes)
-    site.apply(names=("kai",))
-    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
-    assert site.levels() == TOPOLOGY.keys
-    assert steps(site.apply(names=("kai",))) == []
+def test_an_ansible_worker_logs_in_by_a_plugin_and_leaves_no_key(site: Site, tmp_path: Path) -> None:
+    """Workers are forked and end without the exit handlers of Python."""
+    pki, fabric, config = site.plane.directory / "pki", tmp_path / "fabric.json", tmp_path / "config"
+    fabric.write_bytes(fabric_file.serialise(FABRIC))
+    key, certificate = ((pki / f"admin.{kind}").read_text() for kind in ("key", "crt"))
+    status = {"clientCertificateData": certificate, "clientKeyData": key}
+    (tmp_path / "credential").write_text(
+        json.dumps({"apiVersion": VERSION, "kind": "ExecCredential", "status": status})
+    )
+    (tmp_path / "plugin").write_text("#!/bin/sh\ncat credential\n")
+    (tmp_path / "plugin").chmod(0o755)
+    user = {"exec": {"apiVersion": VERSION, "command": "./plugin", "interactiveMode": "Never"}}
+    config.write_text(certificates.kubeconfig(pki, f"https://{site.plane.address()}", user))
+    (tmp_path / "play.yml").write_text(PLAY.format(fabric=fabric, kubeconfig=config))
+    # Short, since Ansible makes a socket in it.
+    with tempfile.TemporaryDirectory(prefix="nvlink-") as scratch:
+        done = ansible("ansible-playbook", tmp_path / "play.yml", "--check", "--diff", "-vvv", TMPDIR=scratch)
+        assert [path for path in Path(scratch).rglob("*") if path.is_file() or "login" in path.name] == []
+    assert "failed=0" in done.stdout, done.stdout
+    assert "PRIVATE KEY" not in done.stdout + done.stderr

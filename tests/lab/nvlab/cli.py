@@ -19,7 +19,7 @@ from .errors import LabError
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = _parser(arguments[:1] == ["kubernetes"]).parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         code = options.run(options)
     except LabError as error:
@@ -30,8 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _parser(kubernetes: bool) -> argparse.ArgumentParser:
-    """kubernetes: whether its subcommands are there; every other command starts without their modules."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lab", description="Virtual racks of real hosts with simulated GPUs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
@@ -73,12 +72,6 @@ def _parser(kubernetes: bool) -> argparse.ArgumentParser:
     command("inventory", _inventory, "print an Ansible inventory of the lab")
     sub = command("packages", _packages, "add a folder's .deb files to the repository of all hosts")
     sub.add_argument("folder", nargs="?", help="default: the stand-in of nvidia-imex")
-    text = "a control plane of Kubernetes, alone or in a lab"
-    sub = commands.add_parser("kubernetes", help=text, description=text)
-    if kubernetes:
-        from .kubernetes import command as kubernetes_command
-
-        kubernetes_command.add(sub, common)
     sub = command("build", _build, "build the base tree of a suite")
     sub.add_argument("--suite", choices=scenario.SUITES, default=scenario.DEFAULT_SUITE)
     sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")

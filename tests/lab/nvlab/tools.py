@@ -69,16 +69,6 @@ def call(command: Sequence[str], what: str, keep: Sequence[int] = ()) -> str:
     return done.stdout
 
 
-def digest(command: Sequence[str], content: bytes) -> bytes:
-    """The output of a command for an input, both bytes."""
-    done = subprocess.run(list(command), input=content, capture_output=True, check=False)
-    if done.returncode != 0:
-        raise LabError(
-            f"{command[0]} failed (exit {done.returncode}): {last_line(done.stderr.decode(errors='replace'))}"
-        )
-    return done.stdout
-
-
 def last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else "no output"

@@ -1,13 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Certificates, tokens and kubeconfig files of a real CA by openssl, valid and invalid ones."""
+"""Certificates and kubeconfig files of a real CA by openssl."""
 
 from __future__ import annotations
 
 import base64
-import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +26,9 @@ CLIENTS = {
 
 
 def make(directory: Path, address: str, service: str) -> None:
-    """The authority `ca`, another one `other-ca`, the server's certificate, the clients', and the key of tokens."""
+    """The authority `ca`, the server's certificate, the clients', and the key of tokens."""
     directory.mkdir(mode=0o700)
-    for name in ("ca", "other-ca"):
-        _openssl(directory, name, f"/CN=nvlink-lab-{name}", ["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
+    _openssl(directory, "ca", "/CN=nvlink-lab-ca", ["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
     names = ",".join([f"IP:{address}", f"IP:{service}", "IP:127.0.0.1", *(f"DNS:{name}" for name in NAMES)])
     _signed(directory, "apiserver", "/CN=kube-apiserver", "serverAuth", ["-addext", f"subjectAltName={names}"])
     for name, subject in CLIENTS.items():
@@ -52,9 +49,9 @@ def _signed(directory: Path, name: str, subject: str, use: str, more: list[str])
     _openssl(directory, name, subject, [*authority, *uses, *more])
 
 
-def kubeconfig(directory: Path, server: str, user: dict[str, Any], authority: str = "ca") -> str:
+def kubeconfig(directory: Path, server: str, user: dict[str, Any]) -> str:
     """The text of a self-contained kubeconfig file; `user` is that of client() or {"token": ...}."""
-    trusted = _base64(directory / f"{authority}.crt")
+    trusted = _base64(directory / "ca.crt")
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -76,32 +73,6 @@ def client(directory: Path, name: str) -> dict[str, str]:
 
 def write_kubeconfig(target: Path, text: str) -> None:
     write_atomically(target, text, 0o600)
-
-
-def token(directory: Path, account: dict[str, Any], seconds: float) -> str:
-    """A service account's token, signed as the API server signs; with negative seconds one that expired that long ago.
-
-    account: the ServiceAccount as the API shows it.
-    """
-    metadata = account["metadata"]
-    now = int(time.time())
-    named = {"name": metadata["name"], "uid": metadata["uid"]}
-    claims = {
-        "iss": ISSUER,
-        "aud": [ISSUER],
-        "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
-        "iat": now - 7200,
-        "nbf": now - 7200,
-        "exp": now + int(seconds),
-        "kubernetes.io": {"namespace": metadata["namespace"], "serviceaccount": named},
-    }
-    signed = b".".join(_part(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
-    signature = tools.digest(["openssl", "dgst", "-sha256", "-sign", str(directory / "tokens.key")], signed)
-    return b".".join([signed, _part(signature)]).decode()
-
-
-def _part(content: bytes) -> bytes:
-    return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
 def _base64(file: Path) -> str:

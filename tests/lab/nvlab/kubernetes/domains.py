@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 GROUP = "resource.nvidia.com"
 VERSION = f"{GROUP}/v1beta1"
-KEY = f"{GROUP}/computeDomain"  # label, and the name of the finalizer
+KEY = f"{GROUP}/computeDomain"
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 RESOURCE = "apis/resource.k8s.io/v1"
 SLICES = f"{RESOURCE}/resourceslices"
-DOMAINS = f"apis/{VERSION}/computedomains"
+DOMAINS, CLIQUES = f"apis/{VERSION}/computedomains", f"apis/{VERSION}/computedomaincliques"
 CHANNEL_CLASS, DAEMON_CLASS = "compute-domain-default-channel.nvidia.com", "compute-domain-daemon.nvidia.com"
 
 
@@ -62,11 +62,9 @@ def reconcile(driver: Driver, release: dict[str, Any], known: list[dict[str, Any
     """One round for all ComputeDomains."""
     labelled = {node["metadata"]["name"]: node["metadata"]["labels"].get(KEY) for node in known}
     found = driver.api.items(DOMAINS)
-    claims = driver.api.items(f"{RESOURCE}/resourceclaims") if found or any(labelled.values()) else []
+    _remove(driver, {domain["metadata"]["uid"] for domain in found}, labelled)
+    claims = driver.api.items(f"{RESOURCE}/resourceclaims") if found else []
     for domain in found:
-        if "deletionTimestamp" in domain["metadata"]:
-            _remove(driver, release, domain, labelled)
-            continue
         _provide(driver, release, domain)
         if release["host_managed"]:
             _set_status(driver, domain, "Ready", [])
@@ -77,11 +75,8 @@ def reconcile(driver: Driver, release: dict[str, Any], known: list[dict[str, Any
 
 
 def _provide(driver: Driver, release: dict[str, Any], domain: dict[str, Any]) -> None:
-    """Finalizer, DaemonSet and claim templates."""
+    """DaemonSet and claim templates."""
     metadata, uid = domain["metadata"], domain["metadata"]["uid"]
-    if KEY not in metadata.get("finalizers", []):
-        metadata.setdefault("finalizers", []).append(KEY)
-        driver.api.request("PUT", _path(domain), domain)
     channel = domain["spec"]["channel"]
     parameters = {
         "apiVersion": VERSION,
@@ -115,7 +110,7 @@ def _template(
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "labels": {KEY: uid, f"{KEY}Target": target}, "finalizers": [KEY]},
+        "metadata": {"name": name, "labels": {KEY: uid, f"{KEY}Target": target}},
         "spec": {"spec": spec},
     }
     _ensure(driver, f"{RESOURCE}/namespaces/{namespace}/resourceclaimtemplates", body)
@@ -131,7 +126,7 @@ def _daemon_set(release: dict[str, Any], name: str, uid: str) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": name, "labels": labels, "finalizers": [KEY]},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "selector": {"matchLabels": labels},
             "template": {
@@ -180,16 +175,9 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
         node = by_name.get(pod["spec"]["nodeName"])
         if node is None or "podIP" not in pod["status"]:
             continue
-        name, fault = node["metadata"]["name"], driver.fault("daemon", node["metadata"]["name"])
-        clique = driver.clique(node)[0] or ""
-        if not nodes.is_ready(node):
-            pass  # a daemon writes its own row: that of a lost node stays as it was
-        elif fault == "not_ready":
-            driver.unready(pod, "nvidia-imex-ctl -q: NOT READY", "PodInitializing")
-        else:
-            driver.ready(pod)
-        status = "NotReady" if fault == "not_ready" else "Ready"
-        place = {"ipAddress": pod["status"]["podIP"], "cliqueID": clique, "status": status}
+        name = node["metadata"]["name"]
+        clique = node["metadata"]["labels"].get(nodes.CLIQUE, "")
+        place = {"ipAddress": pod["status"]["podIP"], "cliqueID": clique, "status": "Ready"}
         members = cliques.setdefault(clique, [])
         members.append({"nodeName": name, **place, "index": len(members)})
         rows.append({"name": name, **place, "index": members[-1]["index"]})
@@ -201,9 +189,8 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
     ):
         if row["metadata"]["name"] not in {f"{uid}.{clique}" for clique in cliques}:
             driver.api.delete(_path(row))
-    # Enough members and none unready; with numNodes 0 also without any member.
-    ready = len(rows) >= domain["spec"].get("numNodes", 0) and all(row["status"] == "Ready" for row in rows)
-    _set_status(driver, domain, "Ready" if ready else "NotReady", rows)
+    # With numNodes 0 also without any member.
+    _set_status(driver, domain, "Ready" if len(rows) >= domain["spec"].get("numNodes", 0) else "NotReady", rows)
 
 
 def _write_clique(driver: Driver, namespace: str, uid: str, clique: str, members: list[dict[str, Any]]) -> None:
@@ -224,25 +211,16 @@ def _set_status(driver: Driver, domain: dict[str, Any], word: str, rows: list[di
         driver.api.patch(f"{_path(domain)}/status", {"status": {"status": word, "nodes": rows or None}})
 
 
-def _remove(driver: Driver, release: dict[str, Any], domain: dict[str, Any], labelled: dict[str, str | None]) -> None:
-    """The controller's cleanup of a deleted domain: templates, DaemonSet, labels, then the finalizer."""
-    metadata, uid = domain["metadata"], domain["metadata"]["uid"]
-    selector = f"?labelSelector={KEY}%3D{uid}"
-    for path in (f"{RESOURCE}/resourceclaimtemplates", "apis/apps/v1/daemonsets"):
-        for row in driver.api.items(f"{path}{selector}"):
-            _let_go(driver, row)
-    _label(driver, uid, labelled, set())
-    for row in driver.api.items(f"apis/{VERSION}/namespaces/{release['namespace']}/computedomaincliques{selector}"):
-        driver.api.delete(_path(row))
-    if KEY in metadata.get("finalizers", []):
-        kept = [name for name in metadata["finalizers"] if name != KEY]
-        driver.api.patch(_path(domain), {"metadata": {"finalizers": kept or None}})
-
-
-def _let_go(driver: Driver, row: dict[str, Any]) -> None:
-    driver.api.delete(_path(row))
-    kept = [name for name in row["metadata"].get("finalizers", []) if name != KEY]
-    driver.api.patch(_path(row), {"metadata": {"finalizers": kept or None}})
+def _remove(driver: Driver, living: set[str], labelled: dict[str, str | None]) -> None:
+    """What is left of deleted domains; the real controller keeps the domain until then."""
+    for path in (f"{RESOURCE}/resourceclaimtemplates", "apis/apps/v1/daemonsets", CLIQUES):
+        for row in driver.api.items(f"{path}?labelSelector={KEY.replace('/', '%2F')}"):
+            if row["metadata"]["labels"][KEY] not in living:
+                driver.api.delete(_path(row))
+    for name, value in labelled.items():
+        if value and value not in living:
+            driver.label(name, {KEY: None})
+            labelled[name] = None
 
 
 def _ensure(driver: Driver, folder: str, body: dict[str, Any]) -> None:

@@ -39,10 +39,8 @@ def of_fleet(racks: int, version: str, trays_per_rack: int = 18, gpus_per_tray: 
         yield node(name, facts, version, facts["addresses"][0]["address"])
 
 
-def node(
-    name: str, facts: Mapping[str, Any], version: str, address: str, lost: Iterable[int] = (), gfd: bool = True
-) -> dict[str, Any]:
-    """A Node of a tray; with `gfd` it has GPU Feature Discovery's labels.
+def node(name: str, facts: Mapping[str, Any], version: str, address: str, lost: Iterable[int] = ()) -> dict[str, Any]:
+    """A Node of a tray with GPU Feature Discovery's labels.
 
     facts: as fabric_facts gives them. version: of Kubernetes. lost: indexes of GPUs that do not answer.
     """
@@ -54,7 +52,7 @@ def node(
         "beta.kubernetes.io/os": "linux",
         KEPT_ALIVE: "true",
         **NFD,
-        **(feature_labels(facts, lost) if gfd else {}),
+        **feature_labels(facts, lost),
     }
     count = str(len(facts["gpus"]))
     room = {"cpu": "144", "memory": "960Gi", "pods": "110", "ephemeral-storage": "1Ti", "hugepages-2Mi": "0"}
@@ -91,10 +89,6 @@ def node(
     }
 
 
-def is_ready(node: Mapping[str, Any]) -> bool:
-    return any(row["type"] == "Ready" and row["status"] == "True" for row in node["status"]["conditions"])
-
-
 def _condition(kind: str, now: str) -> dict[str, str]:
     ready = kind == "Ready"
     reason = "KubeletReady" if ready else f"KubeletHasNo{kind}"
@@ -102,7 +96,7 @@ def _condition(kind: str, now: str) -> dict[str, str]:
     return {"type": kind, "status": str(ready), "reason": reason, "message": "kubelet says so", **times}
 
 
-def feature_labels(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> dict[str, str]:
+def feature_labels(facts: Mapping[str, Any], lost: Iterable[int]) -> dict[str, str]:
     """GPU Feature Discovery's labels of a tray, the clique's by its own rule."""
     gone = set(lost)
     gpus = [gpu for gpu in facts["gpus"] if gpu["index"] not in gone]
@@ -122,21 +116,6 @@ def gfd_clique(gpus: Iterable[Mapping[str, Any]]) -> str | None:
     two cliques on one tray give no label. The health summary is ignored."""
     places = {_place(gpu) for gpu in gpus if _attached(gpu)}
     return places.pop() if len(places) == 1 else None
-
-
-def driver_clique(gpus: Iterable[Mapping[str, Any]]) -> tuple[str | None, str | None]:
-    """(clique, reason why the plugin exits instead) of a tray, by the rules of the driver's plugin in strict mode."""
-    places = set()
-    for gpu in gpus:
-        fabric = gpu["fabric"]
-        if fabric["state"] == "not_supported":
-            return "", None
-        if fabric["state"] != "completed" or fabric["status"] != "success":
-            return None, f"GPU {gpu['index']}: fabric state {fabric['state']}, status {fabric['status']}"
-        places.add(_place(gpu) if fabric["cluster_uuid"] else "")
-    if len(places) > 1:
-        return None, f"GPUs are in {len(places)} cliques"
-    return (places.pop() if places else ""), None
 
 
 def _attached(gpu: Mapping[str, Any]) -> bool:

