@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import time
@@ -66,6 +65,11 @@ SKIPPED = ["BFX01-02", "BFX01-03"]
 """They change something, so without NVLINK_APPLY they are skipped."""
 
 
+def at(seconds: int) -> str:
+    """The time so many seconds ago, as the files have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+
+
 class Files:
     """The files of the example site, as verify and facts.yml write them."""
 
@@ -74,12 +78,12 @@ class Files:
         self.fabric = json.loads((CHECKOUT / "examples" / "site" / "fabric.json").read_text())
         self.state: dict[str, Any] = {"trays": dict.fromkeys(self.fabric["trays"])}
         self.verdict: dict[str, Any] = {
+            "checked_at": at(60),
             "failures": [
                 {"code": "gpu_lost", "severity": "error", "message": "x", "remediation": "y", "trays": ["r01t01"]}
             ],
         }
         self.facts = {tray: self.healthy(tray) for tray in self.fabric["trays"]}
-        self.ages: dict[str, int] = {}
 
     def healthy(self, tray: str) -> dict[str, Any]:
         places = self.fabric["trays"]
@@ -87,6 +91,7 @@ class Files:
         peers = [place for name, place in places.items() if name != tray and place["clique"] == places[tray]["clique"]]
         return {
             "nvlink_fabric": {
+                "observed_at": at(60),
                 "clique": f"{domain['cluster_uuid']}.32766",
                 "chassis_serial": "1820925000123",
                 "gpus": [{"uuid": "GPU-1"}],
@@ -110,8 +115,6 @@ class Files:
             (self.folder / f"{name}.json").write_text(json.dumps(document))
         for tray, facts in self.facts.items():
             (self.folder / "facts" / f"{tray}.json").write_text(json.dumps(facts))
-        for name, age in self.ages.items():
-            os.utime(self.folder / name, (time.time() - age,) * 2)
         return {test: result(self.folder, test, more) for test in NEEDED}
 
 
@@ -167,7 +170,7 @@ def without_serial(files: Files) -> None:
 
 
 def old_facts(files: Files) -> None:
-    files.ages["facts/r01t03.json"] = 3600
+    files.facts["r01t03"]["nvlink_fabric"]["observed_at"] = at(3600)
 
 
 def silent(files: Files) -> None:
@@ -175,7 +178,7 @@ def silent(files: Files) -> None:
 
 
 def old_verdict(files: Files) -> None:
-    files.ages["verdict.json"] = 3 * 86400
+    files.verdict["checked_at"] = at(3 * 86400)
 
 
 OF_FACTS = ["NET02-02", "SDN17-01", "SDN21-01", "TELEM07-01", "BFX03-01"]
@@ -221,6 +224,10 @@ def test_a_node_and_a_rack_are_returned_by_draining_them(tmp_path: Path, status:
     assert [results[test] for test in SKIPPED] == [result, result]
     asked = (tmp_path / "asked").read_text().splitlines()
     assert ['"drain_trays": "r01t01"' in asked[0], '"drain_trays": "r02"' in asked[1]] == [True, True]
+
+
+def test_a_clique_that_is_not_in_the_fabric_file_is_an_error(tmp_path: Path) -> None:
+    assert Files(tmp_path).results(NVLINK_DOMAIN="r09")["SDN21-01"] == "failed"
 
 
 def test_every_step_has_its_place_in_a_suite() -> None:

@@ -29,12 +29,14 @@ REGISTRATIONS = {"loaded": "loaded", "masked": "masked", "not-found": "not_found
 """LoadState of systemd -> the suite's word."""
 
 
-def read(path: str, remedy: str, max_age: float = float("inf")) -> Any:
-    """The content of a JSON file, which must have been written in the last ``max_age`` seconds."""
+def read(path: str, remedy: str, max_age: float = 0) -> Any:
+    """The content of a JSON file; that of a verdict or of facts must be of the last ``max_age`` seconds."""
     try:
-        if time.time() - os.path.getmtime(path) > max_age:
-            raise ValueError("it is too old")
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        time_of = content.get("checked_at") or (content.get("nvlink_fabric") or {}).get("observed_at") or ""
+        if max_age and time_of < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - max_age)):
+            raise ValueError(f"it is of {time_of}, which is too old")
+        return content
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}; {remedy}") from None
 
@@ -110,6 +112,8 @@ def imex_domain(site: Site) -> dict[str, Any]:
     if len(names) > 1:
         return {"success": True, "skipped": True, "skip_reason": "set NVLINK_DOMAIN to a clique"}
     places = {tray: place for tray, place in site.fabric["trays"].items() if place["clique"] in names}
+    if not places:
+        raise ValueError(f"{FABRIC} has no such clique or tray; correct NVLINK_DOMAIN or NVLINK_NODE")
     imex = {tray: site.facts(tray, "imex") for tray in places}
     tray_of = {place["imex_address"]: tray for tray, place in places.items()}
     states = {facts.get("domain_state") or "unknown" for facts in imex.values()}

@@ -13,6 +13,7 @@ import os
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, Raw
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 
@@ -23,8 +24,11 @@ _READ_ONLY_FIELDS = 0x90
 
 
 def gather() -> dict[str, Any]:
-    """The facts; null where sysfs has no serial number, or shows it to root only."""
-    raw: Raw = child.call(query, TIMEOUT).value or {}
+    """The facts; null where sysfs has no serial number, or shows it to root only. NvlinkError where it does not end."""
+    reply = child.call(query, TIMEOUT)
+    if reply.value is None:
+        raise NvlinkError(f"reading serial numbers from /sys: {reply.result.reason}")
+    raw: Raw = reply.value
     notes: list[HostFinding] = []
     check = Checker("sysfs", notes)
 
@@ -33,11 +37,9 @@ def gather() -> dict[str, Any]:
         return check.text("serial", text) if text and any(map(str.isdigit, text)) else None
 
     return {
-        "baseboard": serial(raw.get("baseboard")),
-        "cpus": list(filter(None, map(serial, raw.get("cpus", ())))) or None,
-        "nics": [
-            {"interface": check.text("interface", name), "serial": serial(text)} for name, text in raw.get("nics", ())
-        ],
+        "baseboard": serial(raw["baseboard"]),
+        "cpus": list(filter(None, map(serial, raw["cpus"]))) or None,
+        "nics": [{"interface": check.text("interface", name), "serial": serial(text)} for name, text in raw["nics"]],
         "findings": notes,
     }
 

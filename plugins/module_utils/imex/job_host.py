@@ -69,15 +69,18 @@ def uncalled(desired: domain.DesiredState) -> list[HostFinding]:
 
 
 def files_of(desired: domain.DesiredState, generation: int) -> dict[str, tuple[bytes | None, int]]:
-    """path -> (content or None for absent, mode). The wrappers, which Slurm runs, come last and go first."""
+    """path -> (content or None for absent, mode). The wrappers, which Slurm runs, come last and go first.
+
+    A program of an earlier release reads the settings of a later one, not the other way round, so these come first.
+    """
     if desired.owner != domain.JOB:
         kept = _kept(desired)
         names = (*job_files.wrappers(desired.job).values(), job_files.PROGRAM, state.SETTINGS_FILE)
         return {name: (job_files.NOOP.encode() if name in kept else None, 0o755) for name in names}
     settings = job_files.settings_of(desired, generation, _slurm(desired)[1])
     return {
-        job_files.PROGRAM: (job_files.program(desired.job["python"]), 0o755),
         state.SETTINGS_FILE: (job_files.render_settings(settings).encode(), 0o644),
+        job_files.PROGRAM: (job_files.program(desired.job["python"]), 0o755),
         **{
             name: (job_files.wrapper(key.lower()).encode(), 0o755)
             for key, name in job_files.wrappers(desired.job).items()

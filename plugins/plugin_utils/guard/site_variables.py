@@ -44,6 +44,8 @@ REMOVED = frozenset(
         "dra_driver_extra_keys",
         "dra_driver_waves",
         "fabric_conflict_policy",
+        "imex_job_scope",
+        "imex_version",
         "k8s_topology_allow_recreate",
         "k8s_topology_topograph",
         "k8s_topology_tray_cliques",

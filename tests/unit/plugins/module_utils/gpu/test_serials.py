@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import serials
 
 
@@ -67,3 +69,10 @@ def test_serial_numbers_of_baseboard_cpus_and_adapters(
     assert found["nics"] == [{"interface": "ibp3s0", "serial": expected["nics"]}]
     assert {key: found[key] for key in ("baseboard", "cpus")} == {key: expected[key] for key in ("baseboard", "cpus")}
     assert [note["code"] for note in found["findings"]] == expected["codes"]
+
+
+def test_an_adapter_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serials, "query", lambda: time.sleep(60))
+    monkeypatch.setattr(serials, "TIMEOUT", 0.2)
+    with pytest.raises(NvlinkError, match=r"^reading serial numbers from /sys: "):
+        serials.gather()

@@ -143,7 +143,7 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     observed = {"running": False, "package": None, "unit": None, "owners": []}
     found = one.stop_and_write(3, False, observed)
     assert [note["code"] for note in found["findings"]] == codes
-    last = [job_files.PROGRAM, state.SETTINGS_FILE, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
+    last = [state.SETTINGS_FILE, job_files.PROGRAM, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
     assert one.host.changes[-4:] == [f"write {path}" for path in last]
     first = [f"write {path}" for path in (domain.TMPFILES, *texts)]
     assert sorted(one.host.changes[:4]) == sorted(first)
