@@ -78,8 +78,7 @@ def survey(
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": daemons,
         "answers": answers,
-        "control_tool": any(answer.rc == 0 for answer in answers.values())
-        or child.run([ctl, "--version"], timeout).rc == 0,
+        "control_tool": _is_invoked(ctl, answers, timeout),
         "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
         "slurm_gives_channels": slurm_conf.gives_channels(),
@@ -94,6 +93,13 @@ def _query_ctl(ctl: str, config_path: str, timeout: float) -> dict[str, child.Re
     if state.timed_out:
         return {"state": state}
     return {"state": state, "domain": child.run([ctl, "-c", config_path, "-N", "-j"], timeout)}
+
+
+def _is_invoked(ctl: str, answers: dict[str, child.Result], timeout: float) -> bool:
+    """Whether the control tool runs and ends; one that hung is not asked again."""
+    if any(answer.timed_out for answer in answers.values()):
+        return False
+    return any(answer.rc == 0 for answer in answers.values()) or child.run([ctl, "--version"], timeout).rc == 0
 
 
 def _addresses() -> list[str]:

@@ -97,14 +97,13 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
         else:
             what = "has a name that is not valid in a Slurm hostlist"
             findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in the inventory"))
-    return without_rivals(previous, Claims(trays, {}, findings))
+    return without_rivals(previous, Claims(trays, {}, findings), "give each tray a single name in the inventory")
 
 
-def without_rivals(fabric: Fabric, claims: Claims) -> Claims:
+def without_rivals(fabric: Fabric, claims: Claims, remedy: str) -> Claims:
     """The claims without those of a GPU of another tray: one that claims it too, or one that keeps what it has."""
     known = {name: tray["gpu_uuids"] for name, tray in fabric.trays.items()}
     rivals = _double_claims(known, {name: claim.gpu_uuids for name, claim in claims.trays.items()})
-    remedy = "give each tray a single name in the inventory"
     found = [tray_finding(name, "illegal_tray_name", f"reports GPUs of {rivals[name]}", remedy) for name in rivals]
     return replace(
         claims,

@@ -115,7 +115,7 @@ def place(
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)
     # Trays whose claim has no effect keep their GPUs, which another one may have reported.
-    claimed = identity.without_rivals(known, claimed)
+    claimed = identity.without_rivals(known, claimed, "discover again when the domain of that one has changed")
     names = identity.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)

@@ -379,8 +379,8 @@ class Phases:
 
 def seconds(phase: str, values: Mapping[str, Any]) -> float:
     """The time limit of a phase on a tray, above all that the tray itself waits for."""
-    # Each reading of the tray calls nvidia-imex-ctl twice.
-    reading = 2 * values["ctl_timeout"]
+    # Each reading of the tray calls nvidia-imex-ctl three times at most.
+    reading = 3 * values["ctl_timeout"]
     install = packages.INSTALL_SECONDS if values["manage_package"] else 0
     return float(
         _REST

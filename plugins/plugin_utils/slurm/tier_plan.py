@@ -110,7 +110,9 @@ def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], pol
         _files(made, policy)
         made.difference += _differences(made, written)
         return made
-    if desired.needs_accounting or written.qos or written.grants:
+    # Without slurmdbd any name is an account.
+    has_accounts = desired.named_accounts and "slurmdbd" in observed.config.get("accountingstoragetype", "")
+    if desired.needs_accounting or has_accounts or written.qos or written.grants:
         _accounting(made, written, policy)
     _files(made, policy)
     problem = partitions.problem(desired.partitions, made.removed, observed.partition_records)
@@ -367,8 +369,7 @@ def _record_findings(
     wanted = () if policy.create_accounts else desired.grants
     subjects = [grant.subject() for grant in wanted if (grant.account, grant.user) not in records.members]
     # slurmctld drops a name that does not exist, and 24.11 starts nevertheless.
-    named = {name for partition in desired.partitions for name in partition.get("AllowAccounts").lower().split(",")}
-    for name in sorted(named - {"", *(grant.account for grant in desired.grants)}):
+    for name in sorted(desired.named_accounts - {grant.account for grant in desired.grants}):
         if (name, "") not in records.members:
             subjects.append(f"account {name}")
     if subjects:

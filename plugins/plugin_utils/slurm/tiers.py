@@ -74,8 +74,13 @@ class DesiredTiers:
 
     @property
     def needs_accounting(self) -> bool:
-        accounts = any(partition.get("AllowAccounts") for partition in self.partitions)
-        return bool(self.qos or self.grants or self.other_qos or accounts)
+        return bool(self.qos or self.grants or self.other_qos)
+
+    @property
+    def named_accounts(self) -> set[str]:
+        """The accounts that the partitions admit by name, in lower case; Slurm's word ALL is none."""
+        values = (partition.get("AllowAccounts") for partition in self.partitions)
+        return {name for value in values for name in value.lower().split(",")} - {"", "all"}
 
 
 @dataclass(frozen=True)

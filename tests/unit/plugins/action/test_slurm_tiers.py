@@ -39,11 +39,14 @@ def test_a_wrong_option_is_named(run_action: Any, options: dict[str, Any], sente
 
 
 @pytest.mark.core
-def test_the_partitions_are_of_the_running_cluster(run_action: Any, answer: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cluster", "node"), [(None, "r01t02"), ("alpha", "r01t01")])
+def test_the_partitions_are_of_the_given_or_the_running_cluster(
+    run_action: Any, answer: Any, tmp_path: Path, cluster: str | None, node: str
+) -> None:
     asked = answer(survey={"survey": PRESENT}, tiers={"changed": True})
-    fabric_file = clustered(tmp_path, "alpha", "Beta")
-    result = run_action(ActionModule, tiers=TIERS, fabric_file=fabric_file, conf_dir="~/slurm")
-    assert (result["changed"], result["partitions"]) == (True, {"gold": ["r01t02"]})
+    options = {"fabric_file": clustered(tmp_path, "alpha", "Beta"), "cluster": cluster, "conf_dir": "~/slurm"}
+    result = run_action(ActionModule, tiers=TIERS, **options)
+    assert (result["changed"], result["partitions"]) == (True, {"gold": [node]})
     assert [row["step"] for row in asked] == ["survey", "rehearse", "tiers"]
     assert asked[0]["conf_dir"] == "~/slurm", "expanded on the host"
     # A job of the tier's segment is rehearsed.

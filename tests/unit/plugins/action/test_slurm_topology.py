@@ -37,7 +37,7 @@ def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], 
     [
         ((), None, ["r01t01", "r01t02"]),
         (("alpha",), None, ["r01t01"]),
-        (("alpha", "beta"), "beta", ["r01t02"]),
+        (("alpha", "gamma"), "alpha", ["r01t01"]),
         (("alpha", "Beta"), "", ["r01t02"]),
     ],
 )

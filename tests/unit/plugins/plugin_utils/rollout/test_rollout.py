@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from ..fabrics import fabric, state
 
 TWO = fabric(racks=2, trays=4)
+FIVE = fabric(racks=5, trays=2, split=())
 
 
 def names(planned: list[Wave]) -> list[list[str]]:
@@ -89,6 +90,24 @@ def test_every_tray_is_passed_or_unfinished(cliques: dict[str, Any], drawn: Any)
     for name, each in trays.items():
         wrong = set(unfinished[name]["trays"]) if name in unfinished else set()
         assert wrong == {tray for tray in each if rows.get(tray) != {"state": "passed"}}
+        away = all(rows.get(tray, {"state": "skipped"})["state"] == "skipped" for tray in wrong)
+        assert not wrong or (unfinished[name]["state"] == "skipped") == away
+
+
+@pytest.mark.parametrize(
+    ("failed", "reason"),
+    [
+        (["r02", "r03"], ""),
+        (["r02", "r03", "r04"], "3 cliques failed"),
+        (["r01"], "the canary failed"),
+        # r05 failed in an earlier run, and is not in this one.
+        (["r02", "r03", "r05"], ""),
+    ],
+)
+def test_it_stops_after_the_limit_of_failures_and_after_a_failed_canary(failed: list[str], reason: str) -> None:
+    made = record.new(FIVE, waves.plan(FIVE, FIVE.trays, FIVE.cliques.keys() - {"r05"}), "", 3)
+    made.cliques.update({name: {"state": "failed", "trays": {}} for name in failed})
+    assert made.why_stop() == reason
 
 
 def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ SEGMENT = {"name": "b", "blocks": ["b"], "segment": {"default": 3}}
         ([{**GOLD, "qos": {"preempt": ["lead"]}}], {}, ["slurm_tier_unknown"]),
         ([{**GOLD, "qos": {}, "accounts": ["x"]}], {}, ["slurm_tier_unknown"]),
         ([{**GOLD, "allow_accounts": ["x"]}], {}, ["slurm_tier_unknown"]),
+        ([{**GOLD, "allow_accounts": ["ALL"]}], {}, []),
+        ([{**GOLD, "allow_accounts": ["x"]}], {"config": {"accountingstoragetype": ""}}, []),
         ([{**GOLD, "qos": {}}], {"config": {"accountingstorageenforce": "associations"}}, ["slurm_conf_advice"]),
         ([{**GOLD, "qos": {"priority": 1}}], {"config": {"priorityweightqos": "0"}}, ["slurm_conf_note"]),
         ([{**GOLD, "qos": {"preempt": ["gold"]}}], {"config": {"preempttype": "x"}}, ["slurm_conf_advice"]),
