@@ -103,11 +103,10 @@ certificate:
 unchanged_hosts:
   description:
     - The hosts for which no further phase has anything to do, because their whole clique is in the desired state, or
-      because their owner needs no node list and they are as desired. Each stands between two commas.
-    - A text, since each host searches it for its own name.
+      because their owner needs no node list and they are as desired. A map of names to V(true).
   returned: with O(phase=compare)
-  type: str
-  sample: ',r01t01,r01t02,'
+  type: dict
+  sample: {r01t01: true, r01t02: true}
 text:
   description: What the phases of this play have done, as lines of text, one for trays with equal changes and last
     one for all.

@@ -71,11 +71,11 @@ class Run:
         """Delete the rows of an earlier run of the role, where this phase begins another one."""
         run_store.delete_rows(self.folder, self.play, _REPEATED.get(phase, ()), tray)
 
-    def unchanged_hosts(self, hosts: Iterable[str]) -> str:
-        """The hosts whose clique is in the desired state, each between commas. hosts: of the play.
+    def unchanged_hosts(self, hosts: Iterable[str]) -> dict[str, bool]:
+        """The hosts whose clique is in the desired state, each with true. hosts: of the play.
 
-        Each clique is decided by its members' rows alone. A text, since the condition of each tray searches it, and
-        Ansible templates all entries of a list for that.
+        Each clique is decided by its members' rows alone. A map, since the condition of each tray asks for its own
+        name, and Ansible templates all entries of a list for that.
         """
         unchanged: list[str] = []
         # The rows of other batches are not read: in a rollout there are as many batches as waves.
@@ -93,7 +93,7 @@ class Run:
                 unchanged += _unchanged_hosts(clique, self.rows("inspect", clique.trays), path)
             elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
-        return f",{','.join(sorted(unchanged))},"
+        return dict.fromkeys(sorted(unchanged), True)
 
     def report(self, hosts: Sequence[str], left: Sequence[str]) -> list[str]:
         """What the phases of this play have done. hosts: of the play. left: those that have not failed."""
