@@ -17,7 +17,6 @@ from .test_discover import Site, sha256_of
 pytestmark = pytest.mark.long
 
 
-# Copies a folder into a small file system, fills it, and prints what a command leaves there.
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """A site with an accepted fabric file and a pending proposal."""

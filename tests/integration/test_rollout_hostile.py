@@ -51,6 +51,10 @@ class Attack:
             "rollout_resumed": {"failed_tests": dict.fromkeys(TRAYS, "it lied")},
             "rollout_recorded": {"passed": True},
             "rollout_plan": {"settings": {"steps": ["resume"], "slurm_controller": RACK_3[0]}},
+            # A program of the controller, by the connection to the tray.
+            "ansible_connection": "ssh",
+            "ansible_ssh_executable": str(programs / "srun"),
+            "ansible_ssh_common_args": f"-oProxyCommand='touch {self.marker}'",
         }
 
     def run(self, python: dict[str, Path] | None = None, **environment: str) -> Any:

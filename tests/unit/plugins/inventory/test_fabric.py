@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.inventory.data import InventoryData
+from ansible.parsing.dataloader import DataLoader
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
@@ -324,13 +325,16 @@ def test_an_error_of_an_option_has_file_and_key(tmp_path: Path, parse: Parse, te
     ],
 )
 def test_an_error_of_a_file_has_file_and_field(
-    site: Path, parse: Parse, name: str, key: str, value: Any, field: str
+    site: Path, parse: Parse, new_plugin: Callable[[], InventoryModule], name: str, key: str, value: Any, field: str
 ) -> None:
-    path = site / name
+    """Nothing is added after it."""
+    path, inventory = site / name, InventoryData()
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    (site / "test.nvlink.yml").write_text(FROM_FILE)
     with pytest.raises(AnsibleParserError, match=field) as error:
-        parse(FROM_FILE)
+        new_plugin().parse(inventory, DataLoader(), str(site / "test.nvlink.yml"))
     assert str(error.value).startswith(f"{path}: ")
+    assert set(inventory.groups) == {"all", "ungrouped"}
     (site / "fabric.json").unlink()
     with pytest.raises(AnsibleParserError, match=r"fabric\.json: cannot be read"):
         parse(FROM_FILE)

@@ -123,6 +123,11 @@ def test_the_channel_parameters_of_the_loaded_driver() -> None:
     assert subsets.channel_parameters(text) == {"ImexChannelCount": 2048, "CreateImexChannel0": None}
 
 
+def test_a_slurmd_that_hangs_is_of_unknown_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subsets, "_VERSION_TIMEOUT", 0.2)
+    assert subsets.slurmd_version(trays.script(tmp_path / "slurmd", "sleep 2; echo slurm 25.11.2")) is None
+
+
 @pytest.mark.parametrize("names", [["all"], ["versions"]])
 def test_a_subset_that_cannot_be_read_is_a_finding_and_the_others_are_returned(
     run: Run, monkeypatch: pytest.MonkeyPatch, names: list[str]

@@ -126,6 +126,17 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     assert [note["code"] for note in found] == expected
 
 
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
+    entries = ("192.0.2.1", "192.0.2.2")
+    desired = domain.DesiredState("domain", "r01", entries, job=imex_fleet.JOB, manage_firewall=False)
+    one = tray.Tray(desired, check=True)
+    observed = {"running": True, "package": None, "unit": None, "owners": []}
+    assert one.stop_and_write(3, stop, observed)["running"] is not stop
+    assert (f"stop {survey.UNIT}" in one.host.changes) is stop
+
+
 @pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["slurm_conf_inconsistent"])])
 def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, named: bool, codes: list[str]) -> None:
     """A slurm.conf that does not name them yet is an error after that, in each run until it does."""

@@ -25,7 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import chan
 TOPOLOGY, TIERS = "topology", "tiers"
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
-OF_TOPOLOGY = {"topology.yaml", "nvlink_topology.conf", "topology.yaml.previous", "slurm.conf.previous"}
 OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "nvlink_partitions.conf.previous"}
 
 

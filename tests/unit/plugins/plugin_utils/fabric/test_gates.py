@@ -190,6 +190,12 @@ def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> Non
     ]
 
 
+def test_a_tray_in_another_rack_than_declared_is_found() -> None:
+    site = Site(policy=Policy(expected={"r01": R01[:3], "r02": (*R02, "r01t04")}))
+    placement = site.discover()
+    assert [row["tray"] for row in placement.findings if row["code"] == "tray_misplaced"] == ["r01t04"]
+
+
 # --- age ---
 
 

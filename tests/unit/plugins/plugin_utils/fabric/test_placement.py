@@ -191,6 +191,14 @@ def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
 # --- who moves (test_identity.py has the scenarios) ---
 
 
+def test_a_tray_whose_gpus_report_two_cliques_is_in_conflict() -> None:
+    site = Site()
+    site.discover()
+    site.gpus("r01t01")[0]["fabric"].update(clique_id=7)
+    site.discover()
+    assert site.state_of("r01t01") == "conflict"
+
+
 def test_more_than_26_cliques_in_a_domain_have_names() -> None:
     site = Site(racks=1, trays_per_rack=30, cliques_per_rack=30)
     names = [block.name for block in site.discover().fabric.blocks()]

@@ -145,7 +145,8 @@ def test_hostile_texts_are_escaped_and_control_characters_removed() -> None:
     assert len([tag for tag, _attrs in page.elements if tag == "script"]) == 1
     assert "alert(1)</script>" not in text
     assert "{{ 7*7 }}" in text
-    assert all("onload" not in attrs for _tag, attrs in page.elements)
+    assert all("onload" not in attrs and "src" not in attrs for _tag, attrs in page.elements)
+    assert "default-src 'none'" in text
     assert "GPU  [2J  is\nlost." in text
     assert all(char.isprintable() or char == "\n" for char in text)
 
