@@ -56,7 +56,8 @@ CONTACT = "slurm_load_jobs error: Unable to contact slurm controller"
     [
         ('printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', 30, (["8 (ann)", "9 (bob)"], None)),
         (f"echo '{CONTACT}' >&2; exit 1", 30, ([], CONTACT)),
-        ("sleep 60", 0.3, ([], "squeue timed out")),
+        # Long enough for a busy machine to have begun it.
+        ("sleep 60", 3.0, ([], "squeue timed out")),
         # A client without a cluster has no jobs.
         ("echo 'fatal: Could not establish a configuration source' >&2; exit 1", 30, ([], None)),
     ],
