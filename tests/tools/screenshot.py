@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 1200, 1160
 MAX_BYTES = 200_000
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab.trees import SHARED, VIEWERS  # noqa: E402
+from nvlab.trees import SHARED, VIEWERS  # noqa: E402  (the lab is found through the path above)
 
 
 def main() -> None:
