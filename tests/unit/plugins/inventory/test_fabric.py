@@ -94,7 +94,6 @@ def test_the_state_may_lie_in_a_folder_of_its_own(site: Path, parse: Parse, tmp_
 
 
 def test_a_tray_has_its_variables(site: Path, parse: Parse) -> None:
-    """tests/integration/expected/inventory has all groups and variables as ansible-inventory prints them."""
     document = json.loads((site / "fabric.json").read_text())
     document["trays"]["r02t04"]["ansible_host"] = "192.0.2.7"
     (site / "fabric.json").write_text(json.dumps(document))
