@@ -30,13 +30,6 @@ _TWICE = object()
 # ansible-runner, of AWX and ansible-navigator too, sets it in each run.
 _OF_RUNNER = "AWX_ISOLATED_DATA_DIR"
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
-_A_TYPE = {
-    "object": "an object",
-    "array": "a list",
-    "string": "a string",
-    "integer": "an integer",
-    "null": "null",
-}
 
 
 class FabricFileError(NvlinkError):
@@ -267,7 +260,7 @@ def _violation(rule: str | None, definition: Mapping[str, Any], value: Any) -> s
         return f"has the name {_brief(repr(illegal))}; a name there may contain {limit['description']} only"
     if rule == "type":
         names: list[str] = limit if isinstance(limit, list) else [limit]
-        return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
+        return f"must be of type {' or '.join(names)}, not {_brief(json.dumps(value))}; correct it"
     if rule == "pattern":
         return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"
     return f"is {_brief(json.dumps(value))}, which violates {rule} {_brief(json.dumps(limit))}; correct it"

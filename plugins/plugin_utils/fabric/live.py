@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -65,13 +64,7 @@ def unpack(packed: Any) -> Merged | None:
     """Restore the data of pack(); None for data of another format."""
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
-    try:
-        return Merged(
-            [_unpacked(row) for row in packed["observations"]],
-            [cast(Finding, dict(row)) for row in packed["findings"]],
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+    return Merged([_unpacked(row) for row in packed["observations"]], packed["findings"])
 
 
 def _unpacked(row: Mapping[str, Any]) -> Observation:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -161,54 +160,6 @@ def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
     assert blocks(site, "alpha") == [("r01", 0, R01), ("r02", 1, R02)]
     # A change that the other slice withdraws is removed.
     assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
-
-
-# --- the file ---
-
-
-def document() -> dict[str, Any]:
-    return json.loads(fabric_file.serialise(shared().fabric))
-
-
-ALPHA = "clusters.slurm.alpha.blocks"
-
-
-@pytest.mark.parametrize(
-    ("where", "values", "sentence"),
-    [
-        ("clusters", {"pbs": {}}, "clusters has the unknown key 'pbs'; remove it"),
-        ("clusters.slurm", {"..": {"blocks": {}}}, "clusters.slurm has the name '..'; a name there may contain "),
-        (f"{ALPHA}.r01", {"position": 1}, f"{ALPHA}.r02.position is 1, the same as clusters.slurm.alp"),
-        (f"{ALPHA}.r01", {"name": "r02"}, f"{ALPHA}.r02.name is r02, the same as clusters.slurm.alpha"),
-        (ALPHA, {"r09": {"name": "r09", "position": 9}}, f"{ALPHA} names the unknown clique r09; add it to cliques"),
-        (ALPHA, {"r02": None}, f"{ALPHA} has no block for r02, the clique of its tray r02t01; add one"),
-        (
-            "trays.r01t01",
-            {"slurm_cluster": "gamma"},
-            "trays.r01t01.slurm_cluster names the unknown cluster gamma; add ",
-        ),
-        ("", {"clusters": None}, "trays.r01t01.slurm_cluster names the unknown cluster alpha; add it to clusters"),
-        (
-            "clusters.slurm",
-            {"Alpha": {"blocks": {}}},
-            "clusters.slurm.Alpha is alpha, the same as clusters.slurm.alpha;",
-        ),
-        ("trays.r01t02", {"slurm_node": "r01t01"}, "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01."),
-    ],
-)
-def test_each_mistake_is_one_sentence_with_its_field(where: str, values: dict[str, Any], sentence: str) -> None:
-    """Keys of an object of the file that get other values; None removes one."""
-    changed = document()
-    node = changed
-    for key in filter(None, where.split(".")):
-        node = node[key]
-    node.update(values)
-    for key in [key for key, value in values.items() if value is None]:
-        del node[key]
-    with pytest.raises(fabric_file.FabricFileError) as caught:
-        fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
-    assert str(caught.value).startswith(f"fabric.json: {sentence}")
-    assert "\n" not in str(caught.value)
 
 
 # --- the proposal ---

@@ -17,6 +17,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -51,100 +52,83 @@ def test_the_shipped_schema_is_valid_for_other_tools() -> None:
     jsonschema.validate(document(), schema)
 
 
-Change = Callable[[Document], object]
-
-
-def top(**fields: Any) -> Change:
-    return lambda doc: doc.update(fields)
-
-
-def add(kind: str, name: str, row: Any) -> Change:
-    return lambda doc: doc[kind].update({name: row})
-
-
-def drop(key: str) -> Change:
-    return lambda doc: doc.pop(key)
-
-
-def tray(**fields: Any) -> Change:
-    return lambda doc: doc["trays"]["r01t01"].update(fields)
-
-
-def clique(**fields: Any) -> Change:
-    return lambda doc: doc["cliques"]["r02a"].update(fields)
-
-
-def domain(uuid: str) -> Change:
-    return lambda doc: doc["domains"]["r01"].update(cluster_uuid=uuid)
-
-
-def rename(old: str, new: str) -> Change:
-    return lambda doc: doc["trays"].update({new: doc["trays"].pop(old)})
-
-
-EMPTY_DOMAIN = {"cluster_uuid": "12345678-1234-4234-8234-123456789abc", "chassis_serials": [], "expected_trays": 0}
+UUID = "00000002-1111-4222-8333-444444444444"
+EMPTY_DOMAIN = {"cluster_uuid": UUID.replace("2", "3", 1), "chassis_serials": [], "expected_trays": 0}
 EMPTY_CLIQUE = {"domain": "r02", "clique_id": 9, "block": {"name": "r09", "position": 9}}
+TRAY = {
+    **document()["trays"]["r01t01"],
+    "gpu_uuids": [],
+    "imex_address": None,
+    "slurm_node": "a",
+    "kubernetes_node": "a",
+}
+ALPHA = "clusters.slurm.alpha.blocks"
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("where", "values", "sentence"),
     [
-        (top(schema_version=2), "schema_version is 2, and this release of rackscale.nvlink reads 1; "),
-        (top(schema_version=True), "schema_version is True, and "),
-        (drop("schema_version"), "schema_version is missing, and "),
-        (drop("overrides"), "the top lacks overrides; add it"),
-        (top(racks={}), "the top has the unknown key 'racks'; remove it"),
-        (top(trays=[]), "trays must be an object, not []; correct it"),
-        (rename("r01t01", "a\n"), "trays has the name 'a\\n'; a name there may contain "),
-        (add("domains", "a\n", EMPTY_DOMAIN), "domains has the name 'a\\n'; a name there may contain "),
-        (add("cliques", "a\n", EMPTY_CLIQUE), "cliques has the name 'a\\n'; a name there may contain "),
-        (clique(group="a\n"), "cliques.r02a.group must be the name of a level above the clique, "),
-        (
-            add("cliques", "r-3", EMPTY_CLIQUE),
-            "cliques has the name 'r-3'; a name there may contain letters, digits and underscores",
-        ),
-        (tray(clique="r09"), "trays.r01t01.clique names the unknown clique r09; add it to cliques"),
-        (tray(colour="red"), "trays.r01t01 has the unknown key 'colour'; remove it"),
-        (tray(tray_index="3"), 'trays.r01t01.tray_index must be an integer or null, not "3"; correct it'),
-        (tray(tray_index=1.5), "contains 1.5, and every number must be an integer; correct it"),
-        (tray(tray_index=-1), "trays.r01t01.tray_index is -1, which violates minimum 0; correct it"),
-        (tray(imex_address="{{ x }}"), "trays.r01t01.imex_address must be an IP address, not "),
-        (tray(imex_address="10.0.1.2"), "trays.r01t02.imex_address is 10.0.1.2, the same as trays.r01t01.imex_addr"),
-        (tray(slurm_node="a[1-2]"), "trays.r01t01.slurm_node must be one host name of letters, digits, dots, "),
+        ("", {"schema_version": 2}, "schema_version is 2, and this release of rackscale.nvlink reads 1; "),
+        ("", {"schema_version": True}, "schema_version is True, and "),
+        ("", {"schema_version": None}, "schema_version is missing, and "),
+        ("", {"overrides": None}, "the top lacks overrides; add it"),
+        ("", {"racks": {}}, "the top has the unknown key 'racks'; remove it"),
+        ("", {"trays": []}, "trays must be of type object, not []; correct it"),
+        ("trays", {"a\n": TRAY}, "trays has the name 'a\\n'; a name there may contain "),
+        ("trays", {"::1": TRAY}, "trays has the name '::1'; a name there may contain "),
+        ("trays", {"-a": TRAY}, "trays has the name '-a'; a name there may contain "),
+        ("domains", {"a\n": EMPTY_DOMAIN}, "domains has the name 'a\\n'; a name there may contain "),
+        ("cliques", {"a\n": EMPTY_CLIQUE}, "cliques has the name 'a\\n'; a name there may contain "),
+        ("cliques", {"r-3": EMPTY_CLIQUE}, "cliques has the name 'r-3'; a name there may contain letters, digits and "),
+        ("cliques.r02a", {"group": "a\n"}, "cliques.r02a.group must be the name of a level above the clique, "),
+        ("trays.r01t01", {"clique": "r09"}, "trays.r01t01.clique names the unknown clique r09; add it to cliques"),
+        ("trays.r01t01", {"colour": "red"}, "trays.r01t01 has the unknown key 'colour'; remove it"),
+        ("trays.r01t01", {"tray_index": "3"}, 'trays.r01t01.tray_index must be of type integer or null, not "3"; '),
+        ("trays.r01t01", {"tray_index": 1.5}, "contains 1.5, and every number must be an integer; correct it"),
+        ("trays.r01t01", {"tray_index": -1}, "trays.r01t01.tray_index is -1, which violates minimum 0; correct it"),
+        ("trays.r01t01", {"imex_address": "{{ x }}"}, "trays.r01t01.imex_address must be an IP address, not "),
+        ("trays.r01t02", {"imex_address": "10.0.1.1"}, "trays.r01t02.imex_address is 10.0.1.1, the same as trays.r01"),
+        ("trays.r01t01", {"slurm_node": "a[1-2]"}, "trays.r01t01.slurm_node must be one host name of letters, digits"),
         # An address of this form would be an option of ssh.
-        (tray(ansible_host="-Elog"), 'trays.r01t01.ansible_host must be a host name or an IP address, not "-E'),
-        (rename("r01t01", "localhost"), "trays.localhost is the name of the controller for Ansible; rename the tray"),
-        (rename("r01t01", "127.0.0.1"), "trays.127.0.0.1 is the name of the controller for Ansible; rename the tray"),
-        (rename("r01t01", "::1"), "trays has the name '::1'; a name there may contain "),
-        (rename("r01t01", "-a"), "trays has the name '-a'; a name there may contain "),
-        (tray(slurm_node="r01t02"), "trays.r01t02.slurm_node is r01t02, the same as trays.r01t01.slurm_node"),
-        (tray(kubernetes_node="r01t02"), "trays.r01t02.kubernetes_node is r01t02, the same as trays.r01t01.kuber"),
-        (tray(gpu_uuids=["GPU-0001-0001-0"]), "trays.r01t02.gpu_uuids is GPU-0001-0001-0, the same as trays.r01t01"),
-        (tray(gpu_uuids=["0"]), "trays.r01t01.gpu_uuids.0 must be a GPU UUID such as GPU-0a1b..., not "),
-        (clique(domain="r09"), "cliques.r02a.domain names the unknown domain r09; add it to domains"),
-        (clique(clique_id=2), "cliques.r02b.clique_id is 2, the same as cliques.r02a.clique_id; "),
-        (
-            clique(block={"name": "r02a", "position": 0}),
-            "cliques.r02a.block.position is 0, the same as cliques.r01.block.position",
-        ),
-        (
-            clique(block={"name": "r01", "position": 1}),
-            "cliques.r02a.block.name is r01, the same as cliques.r01.block.name",
-        ),
-        (domain("X"), "domains.r01.cluster_uuid must be a UUID in lower case with dashes"),
-        (
-            domain("00000002-1111-4222-8333-444444444444"),
-            "domains.r02.cluster_uuid is 00000002-1111-4222-8333-444444444444, the same as domains.r01.cluster_uuid",
-        ),
-        (
-            domain("00000000-0000-0000-0000-000000000000"),
-            "domains.r01.cluster_uuid is all zero, which identifies no domain; set the real UUID",
-        ),
+        ("trays.r01t01", {"ansible_host": "-Elog"}, "trays.r01t01.ansible_host must be a host name or an IP address,"),
+        ("trays", {"localhost": TRAY}, "trays.localhost is the name of the controller for Ansible; rename the tray"),
+        ("trays", {"127.0.0.1": TRAY}, "trays.127.0.0.1 is the name of the controller for Ansible; rename the tray"),
+        ("trays.r01t02", {"slurm_node": "r01t01"}, "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.slur"),
+        ("trays.r01t02", {"kubernetes_node": "r01t01"}, "trays.r01t02.kubernetes_node is r01t01, the same as trays."),
+        ("trays.r01t02", {"gpu_uuids": ["GPU-0001-0000-0"]}, "trays.r01t02.gpu_uuids is GPU-0001-0000-0, the same as"),
+        ("trays.r01t01", {"gpu_uuids": ["0"]}, "trays.r01t01.gpu_uuids.0 must be a GPU UUID such as GPU-0a1b..., no"),
+        ("cliques.r02a", {"domain": "r09"}, "cliques.r02a.domain names the unknown domain r09; add it to domains"),
+        ("cliques.r02b", {"clique_id": 1}, "cliques.r02b.clique_id is 1, the same as cliques.r02a.clique_id; "),
+        ("cliques.r02a.block", {"position": 0}, "cliques.r02a.block.position is 0, the same as cliques.r01.block."),
+        ("cliques.r02a.block", {"name": "r01"}, "cliques.r02a.block.name is r01, the same as cliques.r01.block.name"),
+        ("domains.r01", {"cluster_uuid": "X"}, "domains.r01.cluster_uuid must be a UUID in lower case with dashes"),
+        ("domains.r01", {"cluster_uuid": UUID}, f"domains.r02.cluster_uuid is {UUID}, the same as domains.r01.clust"),
+        ("domains.r01", {"cluster_uuid": ZERO_UUID}, "domains.r01.cluster_uuid is all zero, which identifies no do"),
+        # Several Slurm and Kubernetes clusters.
+        ("clusters", {"pbs": {}}, "clusters has the unknown key 'pbs'; remove it"),
+        ("clusters.slurm", {"..": {"blocks": {}}}, "clusters.slurm has the name '..'; a name there may contain "),
+        ("clusters.slurm", {"Alpha": {"blocks": {}}}, "clusters.slurm.Alpha is alpha, the same as clusters.slurm.al"),
+        (f"{ALPHA}.r01", {"position": 1}, f"{ALPHA}.r02a.position is 1, the same as {ALPHA}.r01.position"),
+        (f"{ALPHA}.r01", {"name": "r02a"}, f"{ALPHA}.r02a.name is r02a, the same as {ALPHA}.r01.name"),
+        (ALPHA, {"r09": {"name": "r09", "position": 9}}, f"{ALPHA} names the unknown clique r09; add it to cliques"),
+        (ALPHA, {"r02a": None}, f"{ALPHA} has no block for r02a, the clique of its tray r02t01; add one"),
+        ("trays.r01t01", {"slurm_cluster": "c"}, "trays.r01t01.slurm_cluster names the unknown cluster c; add it to"),
+        ("", {"clusters": None}, "trays.r01t01.slurm_cluster names the unknown cluster alpha; add it to clusters"),
     ],
 )
-def test_each_mistake_is_one_sentence_with_file_and_field(change: Change, sentence: str) -> None:
+def test_each_mistake_is_one_sentence_with_file_and_field(where: str, values: Document, sentence: str) -> None:
+    """Keys of an object of the file that get other values; None removes one."""
     wrong = document()
-    change(wrong)
+    blocks = {name: copy.deepcopy(row["block"]) for name, row in wrong["cliques"].items()}
+    wrong["clusters"] = {"slurm": {"alpha": {"blocks": blocks}}}
+    for tray in wrong["trays"].values():
+        tray["slurm_cluster"] = "alpha"
+    node = wrong
+    for key in filter(None, where.split(".")):
+        node = node[key]
+    node.update(values)
+    for key in [key for key, value in values.items() if value is None]:
+        del node[key]
     with pytest.raises(FabricFileError) as caught:
         fabric_file.parse(json.dumps(wrong).encode(), "/srv/fabric.json")
     message = str(caught.value)
@@ -316,11 +300,11 @@ def test_another_sha256_is_rejected(path: str, sha256: str) -> None:
     [
         lambda doc: doc["fabric"]["trays"]["r01t01"].update(clique="r02a"),
         lambda doc: doc["fabric"]["domains"]["r01"].update(chassis_serials=["\ud800"]),
-        drop("changes"),
-        top(schema_version=9),
+        lambda doc: doc.pop("changes"),
+        lambda doc: doc.update(schema_version=9),
     ],
 )
-def test_a_modified_proposal_is_rejected(path: str, change: Change) -> None:
+def test_a_modified_proposal_is_rejected(path: str, change: Callable[[Document], object]) -> None:
     planned = proposed(path)
     sibling = Path(fabric_file.companion(path, "proposed.json"))
     content = json.loads(sibling.read_text())
