@@ -80,6 +80,11 @@ def install(site: Scene) -> None:
     site.facts.update(site.later)
 
 
+def declared(**trays: str) -> dict[str, Any]:
+    """The policy of a site that expects these trays below each name."""
+    return {"expected": {name: expand(text) for name, text in trays.items()}}
+
+
 class Scene(Site):
     """The site of a scenario. later: trays that are not installed at first. chassis_serial: of all its racks."""
 
@@ -96,7 +101,8 @@ class Run:
     """A discovery, which is accepted: what happens before it, and its result.
 
     gates: codes of the objections. words: a part of an objection, of the reason of a change or of a finding. moved:
-    hostlist -> clique, of trays with another clique than before. site: options of a Scene, in the first run.
+    hostlist -> clique, of trays with another clique than before. site: options of a Scene, in the first run. rows: gate
+    -> the trays in whose rows of the proposal's table it stands, of gates for which that matters.
     """
 
     events: Sequence[Event]
@@ -105,13 +111,17 @@ class Run:
     moved: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     site: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, str] = field(default_factory=dict)
 
 
 ROTATED = "with the same GPUs, as after its fabric was built again"
 REST = "the rest is expected, and nothing is renamed"
+DECIDE = "ask your provider, or set fabric_tray_partitions to own_block, leave_out or keep_block."
 BOTH: dict[str, Any] = {"cliques_per_rack": 2}
 changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]
 chassis, split = ["chassis_changed"], ["domain_split"]
+shrank, unknown = ["clique_shrank"], ["unknown_trays"]
+BOTH_RACKS = declared(r01=R01, r02=R02)
 
 SCENARIOS: dict[str, Sequence[Run]] = {
     # --- rotation: the fabric manager gives a domain another cluster UUID ---
@@ -141,7 +151,12 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         Run([uuid(R01, NEW), facts(R01, chassis_serial="1899")], [*chassis, *changed], ROTATED)
     ],
     "1 of 6 rotates": [
-        Run([uuid("r01t01", NEW)], rotating, f"gets the cluster UUID {NEW}, so far on 1 of 6 trays (r01t01): {REST}")
+        Run(
+            [uuid("r01t01", NEW)],
+            rotating,
+            f"gets the cluster UUID {NEW}, so far on 1 of 6 trays (r01t01): {REST}",
+            rows={"rotation_in_progress": "r01t01"},
+        )
     ],
     "3 of 6 rotate, then the rest": [
         Run([uuid("r01t[01-03]", NEW)], rotating, REST),
@@ -203,7 +218,13 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         )
     ],
     "all GPUs are new at a rotation": [
-        Run([uuid(R01, NEW), new_gpus(R01)], changed, "too few of their GPUs are known", moved={R01: "r03"})
+        Run(
+            [uuid(R01, NEW), new_gpus(R01)],
+            changed,
+            "too few of their GPUs are known",
+            moved={R01: "r03"},
+            rows={"domain_uuid_changed": R01},
+        )
     ],
     # --- split ---
     "a domain is divided, and the site names the new one": [
@@ -272,7 +293,13 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     ],
     # --- merge and clone ---
     "a rack joins another": [
-        Run([uuid(R02, "r01t01")], ["domain_merged"], "NVLink domain r01 takes all trays of r02", moved={R02: "r01"})
+        Run(
+            [uuid(R02, "r01t01")],
+            ["domain_merged"],
+            "NVLink domain r01 takes all trays of r02",
+            moved={R02: "r01"},
+            rows={"domain_merged": R02},
+        )
     ],
     "a tray joins another rack": [
         Run([uuid("r02t01", "r01t01")], words="from r02: attached in clique ", moved={"r02t01": "r01"})
@@ -339,6 +366,7 @@ SCENARIOS: dict[str, Sequence[Run]] = {
             "of r01, r02, r03 report",
             moved={R01: "r02", R02: "r03", R03: "r01"},
             site={"racks": 3},
+            rows={"domain_uuid_changed": f"{R01},{R02},{R03}"},
         )
     ],
     # --- replaced hardware ---
@@ -354,8 +382,13 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         )
     ],
     "a tray reports another chassis": [Run([facts("r01t01", chassis_serial="1899")], words="the chassis 1899")],
-    "two trays report another chassis": [
-        Run([facts("r01t[01-02]", chassis_serial="1899")], chassis, "r01 gets the chassis 1899")
+    "two trays report another chassis, one tray is replaced": [
+        Run(
+            [facts("r01t[01-02]", chassis_serial="1899"), new_gpus("r01t04")],
+            chassis,
+            "r01 gets the chassis 1899",
+            rows={"chassis_changed": "r01t04"},
+        )
     ],
     "no tray reports a chassis any more": [
         Run([facts("r01t[01-02]", chassis_serial="1899")], chassis),
@@ -374,6 +407,118 @@ SCENARIOS: dict[str, Sequence[Run]] = {
         )
     ],
     "the fabric of a rack is not started": [Run([fabric(R01, state="in_progress")], words="not all its GPUs")],
+    # --- what the site declares ---
+    "a tray leaves a declared rack": [
+        Run(
+            [uuid("r02t01", "r01t01")],
+            shrank,
+            "r02 shrinks from 6 to 5 of 6 expected trays; ",
+            moved={"r02t01": "r01"},
+            policy=BOTH_RACKS,
+            rows={"clique_shrank": "r02t01"},
+        )
+    ],
+    "a tray leaves a rack of a declared size": [
+        Run(
+            [uuid("r02t01", "r01t01")],
+            [*shrank, *unknown],
+            "r02 shrinks from 6 to 5 of 6 expected trays; ",
+            moved={"r02t01": "r01"},
+            policy={"expected_trays": 6},
+            rows={"clique_shrank": "r02t01"},
+        )
+    ],
+    "a tray leaves a declared clique": [
+        Run([clique("r01t01", 7)], shrank, "Clique r01 shrinks from 6 to 5 of 6 ", {"r01t01": "r01a"}, BOTH_RACKS)
+    ],
+    "a tray leaves a clique of a rack of a declared size": [
+        Run([clique("r01t01", 7)], moved={"r01t01": "r01a"}, policy={"expected_trays": 6})
+    ],
+    "a new rack is not declared, and known then": [
+        Run(
+            [install],
+            unknown,
+            "Trays not in expected and not in the fabric file: r02t01, ",
+            moved={R02: "r02"},
+            policy=declared(r01=R01),
+            site={"later": R02},
+            rows={"unknown_trays": R02},
+        ),
+        Run([], policy=declared(r01=R01)),
+    ],
+    "a new rack is declared": [Run([install], moved={R02: "r02"}, policy=BOTH_RACKS, site={"later": R02})],
+    "two declared racks report one clique": [
+        Run(
+            [install, uuid(R02, "r01t01")],
+            unknown,
+            "Trays expected in r02 would be placed in clique r01: r02t01, ",
+            moved={f"{R01},{R02}": "r01"},
+            policy=BOTH_RACKS,
+            site={"later": f"{R01},{R02}"},
+        )
+    ],
+    "two racks report one clique, and names that none has are declared": [
+        Run(
+            [install, uuid(R02, "r01t01")],
+            [*unknown, *unknown],
+            "Trays expected in hall_b would be placed in clique r01: r02t01, ",
+            moved={f"{R01},{R02}": "r01"},
+            policy=declared(hall_a=R01, hall_b=R02),
+            site={"later": f"{R01},{R02}"},
+        )
+    ],
+    "a new tray is in another rack than declared": [
+        Run(
+            [install, uuid("r02t06", "r01t01")],
+            unknown,
+            "Trays expected in r02 would be placed in clique r01: r02t06; ",
+            moved={"r02t06": "r01"},
+            policy=BOTH_RACKS,
+            site={"later": "r02t06"},
+        ),
+        Run([], words="Tray r02t06 is expected in r02 and placed in r01; check where", policy=BOTH_RACKS),
+    ],
+    "new racks have the names under which their trays are declared": [
+        Run(
+            [install],
+            words="NVLink domain hall_a has 6 of 7 expected trays; discover the others.",
+            moved={R01: "hall_a", R02: "hall_b"},
+            policy=declared(hall_a=f"{R01},r01t07", hall_b=R02),
+            site={"later": f"{R01},{R02}"},
+        ),
+        Run(
+            [],
+            words="Trays expected in hall_a have no place: r01t07; discover them, or correct expected.",
+            policy=declared(hall_a=f"{R01},r01t07", hall_b=R02),
+        ),
+    ],
+    "no address of a tray is in the networks of IMEX": [
+        Run(
+            [],
+            ["imex_addresses_lost"],
+            "12 trays would lose imex_address (r01t01, r01t02,",
+            policy={"imex_networks": ("203.0.113.0/24",)},
+        )
+    ],
+    "more trays move than the site allows": [
+        Run(
+            [clique("r02t01", 7)],
+            ["moved_percent"],
+            moved={"r02t01": "r02a"},
+            policy={"moved_percent": 0},
+            rows={"moved_percent": "r02t01"},
+        )
+    ],
+    "each tray of a rack is alone in a clique": [
+        Run(
+            [clique(name, number) for number, name in enumerate(expand(R02))],
+            ["tray_partitions"],
+            f"NVLink domain r02 is split per tray: 6 of its 6 trays are each alone in a clique; {DECIDE}",
+            moved={name: f"r02{letter}" for name, letter in zip(expand(R02), "abcdef", strict=True)},
+            rows={"tray_partitions": R02},
+        ),
+        Run([]),
+    ],
 }
 
 
@@ -392,6 +537,8 @@ def test_names_gates_and_words(scenario: str) -> None:
         assert places == {**kept, **moved}
         assert moved.items().isdisjoint(kept.items())
         assert [row["code"] for row in placement.objections] == [*run.gates]
+        for gate, trays in run.rows.items():
+            assert {tray for tray, gates in placement.gates.items() if gate in gates} == {*expand(trays)}
         texts = [row["message"] for row in [*placement.objections, *placement.findings]]
         assert any(run.words in text for text in ["", *texts, *(change["why"] for change in placement.changes)])
         assert [row["block"] for row in before.cliques.values()] == [
@@ -408,15 +555,6 @@ def test_the_finding_is_in_the_state_until_it_is_accepted() -> None:
     pending = mark_pending(placement.state, placement.fabric, placement.changes, accepted)
     assert [(row["code"], row["domain"]) for row in pending.findings] == [("domain_uuid_changed", "r01")]
     assert mark_accepted(pending, placement.fabric).findings == []
-
-
-def test_the_row_of_each_tray_shows_the_gate_where_racks_exchange_their_uuids() -> None:
-    site = Scene(racks=3)
-    site.discover()
-    for racks in ((R01, "r02t01"), (R02, "r03t01"), (R03, "r01t01")):
-        uuid(*racks)(site)
-    site.policy = Policy(moved_percent=100)
-    assert site.discover().gates == dict.fromkeys(site.facts, changed)
 
 
 def test_an_override_of_a_rotation_is_recorded_with_what_else_changes() -> None:

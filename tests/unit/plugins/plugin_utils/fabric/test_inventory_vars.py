@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import UNPLACED_GROUP, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -55,13 +54,19 @@ def test_trays_and_groups_have_one_place_and_every_variable(site: tuple[Fabric, 
     fabric, state = site
     planned = plan(fabric, state)
     assert places(planned) == dict.fromkeys(planned.hosts, 1)
-    assert fabric.trays.keys() <= planned.hosts.keys()
+    states = {name: row["state"] for name, row in state.trays.items()} if state else {}
+    # A tray that was removed from the fabric file is gone.
+    assert planned.hosts.keys() == {*fabric.trays, *(name for name, word in states.items() if word == "unplaced")}
+    for name in fabric.trays:
+        # One that a person has placed is not observed there yet.
+        reported = states.get(name, "present").replace("unplaced", "stale")
+        assert planned.hosts[name]["nvlink_state"] == reported
     assert all(own.keys() == HOST_VARS for own in planned.hosts.values())
     # The groups of health and state match the variables.
     for key, words in (("nvlink_health", ["unhealthy", "degraded"]), ("nvlink_state", ["stale", "unplaced"])):
         for word in words:
-            reported = [name for name, own in planned.hosts.items() if own[key] == word]
-            assert planned.groups[f"nvlink_{word}"].hosts == reported
+            members = [name for name, own in planned.hosts.items() if own[key] == word]
+            assert planned.groups[f"nvlink_{word}"].hosts == members
     # A parent is named before its children.
     observed = {"nvlink"}
     for name, group in planned.groups.items():
@@ -87,18 +92,3 @@ def test_natural_order_within_blocks_in_the_order_of_blocks() -> None:
     renamed: Any = {name.replace("t01", "t10"): tray for name, tray in fabric.trays.items()}
     planned = plan(Fabric(fabric.domains, cliques, renamed, []), None)
     assert list(planned.hosts) == ["r02t02", "r02t10", "r01t02", "r01t10"]
-
-
-@pytest.mark.parametrize(
-    ("reported", "expected"), [("unplaced", "stale"), ("conflict", "conflict"), ("stale", "stale")]
-)
-def test_the_state_of_a_placed_tray(reported: str, expected: str) -> None:
-    fabric = fabrics.fabric(racks=1, trays=1, split=())
-    planned = plan(fabric, fabrics.state(fabric, r01t01={"state": reported}))
-    assert planned.hosts["r01t01"]["nvlink_state"] == expected
-
-
-def test_a_tray_removed_from_the_fabric_file_is_not_in_the_inventory() -> None:
-    fabric = fabrics.fabric(racks=1, trays=2, split=())
-    left = {name: tray for name, tray in fabric.trays.items() if name != "r01t02"}
-    assert list(plan(Fabric(fabric.domains, fabric.cliques, left, []), fabrics.state(fabric)).hosts) == ["r01t01"]

@@ -56,21 +56,6 @@ def decision(site: Site) -> str | None:
 # --- ask ---
 
 
-def test_a_domain_split_per_tray_is_one_objection() -> None:
-    site = placed()
-    split(site, SPLIT)
-    placement = site.discover()
-    assert [row["message"] for row in placement.objections] == [
-        "NVLink domain r01 is split per tray: 12 of its 18 trays are each alone in a clique; ask your provider, or set "
-        "fabric_tray_partitions to own_block, leave_out or keep_block."
-    ]
-    assert placement.findings == []
-    assert kinds(placement) == dict.fromkeys(SPLIT, "moved")
-    assert decision(site) is None
-    # Accepted by a person: what does not change is no objection.
-    assert site.discover().objections == []
-
-
 @pytest.mark.parametrize(
     ("trays", "alone", "objects"), [(18, 8, False), (18, 9, True), (4, 1, False), (3, 2, True), (2, 1, False)]
 )

@@ -170,14 +170,6 @@ def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     ]
 
 
-def test_a_target_without_an_observation_is_stale() -> None:
-    site = Site()
-    site.discover()
-    del site.facts["r01t01"]
-    site.discover(targets=["r01t01", "r01t02"])
-    assert (site.state_of("r01t01"), site.state_of("r01t02")) == ("stale", "present")
-
-
 def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     site = Site()
     site.facts["login"] = {**site.facts["r01t01"], "gpus": [], "gpu_count": 0}
@@ -186,17 +178,6 @@ def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     assert [row["tray"] for row in placement.state.findings if row["code"] == "not_a_tray"] == ["login"]
     kept = site.discover(targets=["r01t01"])
     assert "not_a_tray" in codes(kept, "login")
-
-
-# --- who moves (test_identity.py has the scenarios) ---
-
-
-def test_a_tray_whose_gpus_report_two_cliques_is_in_conflict() -> None:
-    site = Site()
-    site.discover()
-    site.gpus("r01t01")[0]["fabric"].update(clique_id=7)
-    site.discover()
-    assert site.state_of("r01t01") == "conflict"
 
 
 def test_more_than_26_cliques_in_a_domain_have_names() -> None:
@@ -272,37 +253,6 @@ def test_domains_take_the_sites_names_by_uuid_and_by_serial(
     assert codes(placement) == found
 
 
-@given(data=st.data(), racks=st.integers(1, 6), named=st.booleans())
-def test_domains_keep_distinct_names_whatever_racks_they_are_in(data: st.DataObject, racks: int, named: bool) -> None:
-    """Any number of domains in a rack, of racks in a domain, and orders in which they are discovered."""
-    site = Site(racks=racks, trays_per_rack=3)
-    serials = [site.facts[f"r{rack:02d}t01"]["chassis_serial"] for rack in range(1, racks + 1)]
-    uuids = [site.uuid_of(f"r{rack:02d}t01") for rack in range(1, racks + 1)]
-    for rack in range(1, racks + 1):
-        serial, uuid = data.draw(st.sampled_from(serials)), data.draw(st.sampled_from(uuids))
-        for tray in range(1, 4):
-            site.facts[f"r{rack:02d}t{tray:02d}"]["chassis_serial"] = serial
-            site.attach(f"r{rack:02d}t{tray:02d}", uuid)
-    if named:
-        site.policy = Policy(domain_names={serial: f"hall{number}" for number, serial in enumerate(serials)})
-    site.down = {name for name in site.facts if data.draw(st.booleans())}
-    first = site.discover().fabric.domains
-    site.down.clear()
-    domains = site.discover().fabric.domains
-    reported = {site.uuid_of(name) for name in site.facts}
-    assert {name: row["cluster_uuid"] for name, row in domains.items() if name in first} == {
-        name: row["cluster_uuid"] for name, row in first.items()
-    }
-    assert sorted(row["cluster_uuid"] for row in domains.values()) == sorted(reported)
-    assert {name: site.clique_of(name) for name in site.facts} == {
-        name: next(domain for domain, row in domains.items() if row["cluster_uuid"] == site.uuid_of(name))
-        for name in site.facts
-    }
-    again = site.discover()
-    assert again.fabric.domains == domains
-    assert not again.changes
-
-
 def test_another_name_of_a_known_domain_is_an_error() -> None:
     site = Site()
     site.discover()
@@ -332,6 +282,12 @@ def test_trays_that_are_expected_in_no_domain_are_an_error() -> None:
     site.policy = Policy(expected={"r01": ["r01t01", "r01t02"], "hall": ["r02t01", "r02t02", "r02t09"]})
     with pytest.raises(PlacementError, match=r"^expected: hall is the name of no .*, and its trays are in r02;"):
         site.discover()
+    joined = Site()
+    for name in ("r02t01", "r02t02", "r02t03", "r02t04"):
+        joined.attach(name, joined.uuid_of("r01t01"), 7)
+    joined.policy = Policy(expected={"r01": ["r01t01", "r01t02"], "r02": ["r02t01", "r02t02"]})
+    with pytest.raises(PlacementError, match=r"^expected: r\w+ is the name of no NVLink domain or clique, "):
+        joined.discover()
     # Of a rack that is not powered yet.
     site.policy = Policy(expected={"hall": ["r02t01", "r03t01", "r03t02"]})
     assert "domain_incomplete" in codes(site.discover())

@@ -99,6 +99,8 @@ events = st.one_of(
 )
 policies = st.builds(
     Policy,
+    # Several domains report one chassis, and several chassis are in one domain.
+    domain_names=st.sampled_from([{}, {"s1": "hall_a", "s2": "hall_b"}]),
     moved_percent=st.sampled_from([10, 100]),
     expected=st.sampled_from([{}, {"r01": NAMES[:3], "r02": NAMES[3:5]}]),
     max_age=st.sampled_from([None, 600]),
