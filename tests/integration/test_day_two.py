@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import descendants
 
 from . import pages
 from .commands import environment
@@ -96,11 +97,8 @@ class Site(pages.Shell):
     def unfinished(self, rollout: str) -> dict[str, str]:
         """Clique -> its state in the progress file."""
         path = self.folder / f"fabric.rollout-{rollout}.json"
-        return (
-            {name: row["state"] for name, row in json.loads(path.read_text())["cliques"].items()}
-            if path.exists()
-            else {}
-        )
+        cliques = json.loads(path.read_text())["cliques"] if path.exists() else {}
+        return {name: row["state"] for name, row in cliques.items()}
 
     def snapshot(self) -> dict[str, str]:
         """Everything that a run may change: fabric files, Slurm, and the trays of the fabric file."""
@@ -283,13 +281,6 @@ def killed(site: Site, command: str, until: Any, seconds: float = 300) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait(30)
-
-
-def descendants(pid: int) -> list[int]:
-    shown = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in shown.splitlines()]
-    children = [child for child, parent in pairs if parent == pid]
-    return [*children, *(other for child in children for other in descendants(child))]
 
 
 def test_a_rack_is_removed_and_returned_while_the_other_works(whole: Site) -> None:
