@@ -68,6 +68,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     topograph,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import strategies as st
 
 from . import samples
@@ -75,7 +76,6 @@ from .inputs import data, encoded, texts
 
 NOW = "2026-11-21T05:00:00Z"
 LIMIT = 10.0
-FIXTURES = Path(__file__).resolve().parents[1] / "unit" / "fixtures"
 
 
 class Target(NamedTuple):
@@ -336,7 +336,7 @@ _CLUSTERED = {
 }
 _PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
 _RESULT = {"changed": False, "ansible_facts": {"nvlink_fabric": FACTS}, "findings": []}
-_SMI = [path.read_text() for path in sorted((FIXTURES / "nvidia_smi").glob("*.xml"))]
+_SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES)]
 
 TARGETS = [
     Target("fabric-file", read_fabric, encoded(data(_FABRIC, _CLUSTERED)), (FabricFileError,)),

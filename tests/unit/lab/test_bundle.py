@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every support bundle of tests/bundles, replayed through both backends and placement; and bundles that are none."""
+"""A support bundle made here, and each of tests/bundles, through both backends and placement; and what is no bundle."""
 
 from __future__ import annotations
 
@@ -10,54 +10,71 @@ import io
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle as anonymised
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, script
 from nvlab import bundle
 from nvlab.errors import LabError
 
 BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
 NOW = "2026-11-23T18:00:00Z"
+IMEX = {"host": "198.51.100.11", "status": "READY", "version": "580.95.05", "connections": {}}
 
 
-def replayed(texts: bundle.Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """What NVML and nvidia-smi say of one tray, None where the bundle has no answer of it."""
-    (tmp_path / "gpus").write_text(bundle.standin_text(texts))
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the stand-in, which NVML answers from."""
     monkeypatch.setattr(nvml, "LIBRARY", str(library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
-    xml = texts.get("nvidia-smi.xml")
-    has_nvml = not json.loads(texts["nvml.json"])["problem"]
-    return nvml.read(20.0) if has_nvml else None, nvidia_smi.parse_xml(xml) if xml else None
+    return tmp_path / "gpus"
 
 
-@pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
-def test_a_bundle_is_read_alike_by_both_backends_and_placed(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = bundle.load(path)
+def made(gpus: Path) -> bundle.Files:
+    """A bundle of three trays in two cliques: the second has lost a GPU, a fourth has not answered."""
+    imex = json.dumps({"status": "UP", "timestamp": "5/12/2025 06:08:10.580", "nodes": {"0": IMEX}})
+    ctl = script(gpus.parent / "ctl", f"case \"$*\" in *-j) echo '{imex}';; *) echo READY;; esac")
+    smi = script(gpus.parent / "smi", f"exec cat {gpus}.xml")
+    hosts = [anonymised.Host("r01t04", None, "unreachable")]
+    for name, tray in simulation.fleet(trays_per_rack=3, split={1: 2}).items():
+        lost = (1,) if name == "r01t02" else ()
+        gpus.write_text(standin_text.standin_text(tray, lost=lost))
+        gpus.with_suffix(".xml").write_text(standin_text.smi_text(tray, lost))
+        hosts.append(anonymised.Host(name, capture.of_tray(subsets.Options(nvidia_smi=smi, imex_ctl=ctl))))
+    return bundle.load(
+        archive(gpus.parent, {f"s/{path}": text for path, text in anonymised.make(hosts, []).files.items()})
+    )
+
+
+@pytest.mark.parametrize("path", [None, *BUNDLES])
+def test_a_bundle_is_read_alike_by_both_backends_and_placed(path: Path | None, gpus: Path) -> None:
+    files = bundle.load(path) if path else made(gpus)
     observed, expected = [], {}
     for name, texts in bundle.answers(files).items():
         if not texts:
             observed.append(Observation(name, "ansible_facts", reachable=False, problem="unreachable"))
             continue
-        called, printed = replayed(texts, tmp_path, monkeypatch)
+        gpus.write_text(bundle.standin_text(texts))
+        xml = texts.get("nvidia-smi.xml")
+        called = None if json.loads(texts["nvml.json"])["problem"] else nvml.read(20.0)
+        printed = nvidia_smi.parse_xml(xml) if xml else None
         # A GPU that is lost, or a backend that did not answer, cannot be compared.
         for one, other in zip(called.gpus if called else (), printed.gpus if printed else ()):
             if one["uuid"] and other["uuid"]:
                 assert (one["uuid"], one["platform"]) == (other["uuid"], other["platform"])
                 for key in ("state", "status", "cluster_uuid", "clique_id"):
                     assert one["fabric"][key] == other["fabric"][key], (name, key)
-        read = facts.assemble(
-            called or printed, backend="nvml", observed_at=NOW, hostname=name, addresses=[], findings=[]
-        )
+        read = facts.assemble(called or printed, backend="nvml", observed_at=NOW, hostname=name, addresses=[])
         observed.append(from_facts(name, read))
         if read["attached"]:
             expected[name] = (read["cluster_uuid"], read["clique_id"])
@@ -71,6 +88,8 @@ def test_a_bundle_is_read_alike_by_both_backends_and_placed(
     for one in expected:
         for other in expected:
             assert (cliques[one] == cliques[other]) == (expected[one] == expected[other])
+    if path is None:
+        assert (len(expected), len(set(expected.values())), len(bundle.silent(files))) == (2, 2, 1)
 
 
 def archive(folder: Path, files: dict[str, str]) -> Path:

@@ -52,24 +52,24 @@ def _place(facts: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_a_tray_with_gpus_that_the_backend_left_out_is_not_attached() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
+    readings = nvidia_smi.parse_xml(trays.smi())
     readings.complete = False
     assert _place(_assemble(readings)) == NOWHERE
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("tray", "expected"),
     [
-        ("hgx_h100", ["gpu_lost", "fabric_not_supported"]),
-        ("hgx_b200", ["fabric_not_supported"]),
-        ("l40s", ["fabric_not_supported"]),
-        ("lost", ["gpu_lost"]),
-        ("refused", ["fabric_refused"] * 2),
-        ("in_progress", ["fabric_in_progress"] * 2),
+        ({"name": "hgx_h100"}, ["gpu_lost", "fabric_not_supported"]),
+        ({"name": "hgx_b200"}, ["fabric_not_supported"]),
+        ({"name": "l40s"}, ["fabric_not_supported"]),
+        ({"lost": 1}, ["gpu_lost"]),
+        ({"name": "refused"}, ["fabric_refused"] * 2),
+        ({"name": "in_progress"}, ["fabric_in_progress"] * 2),
     ],
 )
-def test_a_tray_that_is_not_attached_has_a_finding_with_the_reason(name: str, expected: list[str]) -> None:
-    facts = _assemble(nvidia_smi.parse_xml(trays.fixture(name)))
+def test_a_tray_that_is_not_attached_has_a_finding_with_the_reason(tray: dict[str, Any], expected: list[str]) -> None:
+    facts = _assemble(nvidia_smi.parse_xml(trays.smi(**tray)))
     assert trays.codes(facts) == expected
     assert _place(facts) == NOWHERE
     assert facts["gpu_count"] == len(facts["gpus"]) > 0
@@ -160,7 +160,7 @@ def test_healthy_masks_are_no_finding() -> None:
 
 
 def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
-    text = trays.fixture("gb200").replace("1825000000417", "1825000000999", 1).replace(">14<", ">15<", 1)
+    text = trays.smi().replace("1825000000417", "1825000000999", 1).replace(">14<", ">15<", 1)
     facts = _assemble(nvidia_smi.parse_xml(text))
     assert trays.codes(facts) == ["unusable_value", "unusable_value"]
     assert (facts["chassis_serial"], facts["slot_number"], facts["tray_index"]) == (None, None, 4)
@@ -194,7 +194,7 @@ def test_gpus_that_share_only_some_operations_are_reported(kind: str, ids: list[
 
 @pytest.mark.parametrize("name", ["l40s", "hgx_b200"])
 def test_mig_is_no_finding_without_a_multi_node_fabric(name: str) -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture(name))
+    readings = nvidia_smi.parse_xml(trays.smi(name))
     for gpu in readings.gpus:
         gpu["mig_enabled"] = True
     assert "mig_enabled" not in trays.codes(_assemble(readings))
@@ -202,7 +202,7 @@ def test_mig_is_no_finding_without_a_multi_node_fabric(name: str) -> None:
 
 @pytest.mark.parametrize("hostname", ["", "{{ x }}", "a" * 300, None])
 def test_a_hostile_hostname_is_null_and_a_finding(hostname: Any) -> None:
-    facts = _assemble(nvidia_smi.parse_xml(trays.fixture("gb200")), hostname=hostname)
+    facts = _assemble(nvidia_smi.parse_xml(trays.smi()), hostname=hostname)
     assert facts["hostname"] is None
     assert trays.codes(facts) == ["unusable_value"]
 

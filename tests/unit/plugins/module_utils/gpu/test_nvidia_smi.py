@@ -33,17 +33,16 @@ def _failure(text: str) -> dict[str, Any]:
 
 
 def test_a_healthy_gb200_tray() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
+    readings = nvidia_smi.parse_xml(trays.smi())
     assert readings.findings == []
     assert readings.complete
     assert readings.driver_version == "580.173.02"
-    assert [gpu["module_id"] for gpu in readings.gpus] == [2, 1, 4, 3]
     assert readings.gpus[1] == {
         "index": 1,
-        "uuid": "GPU-5a0c11e1-7d3b-4f10-9c22-0b6e4d1f2a31",
+        "uuid": "GPU-5a0c11e1-7d3b-4f10-9c22-0b6e4d1f2a30",
         "name": "NVIDIA GB200",
-        "pci_bus_id": "00000000:3F:00.0",
-        "module_id": 1,
+        "pci_bus_id": "00000000:2A:00.0",
+        "module_id": 2,
         "fabric_guid": "0x5e1f00aa00c3d101",
         "pdi": "0x5e1f00aa00c3d101",
         "mig_enabled": False,
@@ -61,7 +60,7 @@ def test_a_healthy_gb200_tray() -> None:
 
 
 def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("hgx_h100"))
+    readings = nvidia_smi.parse_xml(trays.smi("hgx_h100"))
     gpu = readings.gpus[0]
     assert gpu["fabric"] == {
         "state": "completed",
@@ -72,7 +71,7 @@ def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
         "health": unknown_health(),
     }
     assert set(gpu["platform"].values()) == {None}
-    assert (gpu["module_id"], gpu["fabric_guid"]) == (7, None)
+    assert (gpu["module_id"], gpu["fabric_guid"]) == (2, None)
     # Two of the eight GPUs that it counts are described.
     assert [found["code"] for found in readings.findings] == ["gpu_lost"]
     assert not readings.complete
@@ -80,7 +79,7 @@ def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
 
 def test_a_vera_rubin_tray_has_cliques_by_kind_and_a_connected_fabric_manager() -> None:
     """The shape of driver 615.23 on a pre-release tray, whose product had no name yet."""
-    readings = nvidia_smi.parse_xml(trays.fixture("vr200"))
+    readings = nvidia_smi.parse_xml(trays.smi("vr200"))
     assert (readings.driver_version, readings.findings) == ("615.23", [])
     assert {gpu["name"] for gpu in readings.gpus} == {"NVIDIA Graphics Device"}
     kinds = ("unicast_pointer", "multicast_pointer", "unicast_logical_endpoint", "multicast_logical_endpoint")
@@ -100,25 +99,25 @@ def test_a_vera_rubin_tray_has_cliques_by_kind_and_a_connected_fabric_manager() 
             ">Multicast Pointer</clique_type>\n\t\t\t\t\t<clique_id>32766<",
             ">Multicast Pointer</clique_type>\n\t\t\t\t\t<clique_id>x<",
             [],
-            4,
+            2,
         ),
         (">Unicast LE<", ">Multicast Pointer<", [32766, 32766], 0),
     ],
 )
 def test_a_clique_that_cannot_be_used_is_left_out(old: str, new: str, expected: list[int], noted: int) -> None:
-    text = trays.fixture("vr200")
+    text = trays.smi("vr200")
     changed = text.replace(old, new)
     assert changed != text
     readings = nvidia_smi.parse_xml(changed)
-    assert [gpu["fabric"]["cliques"]["multicast_pointer"] for gpu in readings.gpus] == [expected] * 4
+    assert [gpu["fabric"]["cliques"]["multicast_pointer"] for gpu in readings.gpus] == [expected] * 2
     assert [row["code"] for row in readings.findings] == ["unusable_value"] * noted
 
 
 @pytest.mark.parametrize("rows", ["", "N/A", "<clique_entry>7</clique_entry>"])
 def test_a_list_without_a_clique_is_unknown(rows: str) -> None:
-    text = trays.fixture("gb200").replace("</fabric>", f"<cliques>{rows}</cliques></fabric>")
+    text = trays.smi().replace("</fabric>", f"<cliques>{rows}</cliques></fabric>")
     readings = nvidia_smi.parse_xml(text)
-    assert ([gpu["fabric"]["cliques"] for gpu in readings.gpus], readings.findings) == ([None] * 4, [])
+    assert ([gpu["fabric"]["cliques"] for gpu in readings.gpus], readings.findings) == ([None] * 2, [])
 
 
 @pytest.mark.parametrize(
@@ -132,12 +131,13 @@ def test_a_list_without_a_clique_is_unknown(rows: str) -> None:
     ],
 )
 def test_the_driver_is_named_as_before_and_after_cuda_14(rows: str) -> None:
-    text = trays.fixture("gb200").replace("<driver_version>580.173.02</driver_version>", rows)
+    text = trays.smi().replace("<driver_version>580.173.02</driver_version>", rows)
     readings = nvidia_smi.parse_xml(text)
     assert (readings.driver_version, readings.findings) == ("620.70.06", [])
 
 
 BROKEN = dict.fromkeys(("degraded_bandwidth", "route_recovery", "route_unhealthy", "access_timeout_recovery"), True)
+BROKEN |= {"summary": "unhealthy", "incorrect_configuration": "insufficient_nvlinks"}
 MODULE = "<module_id>1</module_id>"
 UUID = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
 
@@ -150,12 +150,9 @@ UUID = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
         ("l40s", (), 0, "mig_enabled", None),
         ("in_progress", (), 1, "fabric", {**unknown_gpu(0)["fabric"], "state": "in_progress"}),
         ("r570", (), 0, "fabric.health", {**HEALTHY, "summary": None}),
-        ("degraded", (), 0, "fabric.health", {**HEALTHY, "incorrect_configuration": "none"}),
-        (
-            *("degraded", (), 1, "fabric.health"),
-            {**HEALTHY, **BROKEN, "summary": "unhealthy", "incorrect_configuration": "insufficient_nvlinks"},
-        ),
-        ("degraded", (), 1, "recovery_action", "drain_and_reset"),
+        ("drained", (), 0, "fabric.health", {**HEALTHY, "incorrect_configuration": "none"}),
+        ("degraded", (), 1, "fabric.health", {**HEALTHY, **BROKEN}),
+        ("drained", (), 1, "recovery_action", "drain_and_reset"),
         ("refused", (), 0, "fabric.status", "insufficient_resources"),
         ("refused", (), 0, "fabric.clique_id", 0),
         ("refused", (), 0, "fabric.cluster_uuid", None),
@@ -174,7 +171,7 @@ UUID = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
 def test_a_value_of_a_tray_is_read_without_a_finding(
     name: str, change: tuple[str, str] | tuple[()], gpu: int, where: str, value: Any
 ) -> None:
-    text = trays.fixture(name)
+    text = trays.smi(name)
     changed = text.replace(*change) if change else text
     readings = nvidia_smi.parse_xml(changed)
     found: Any = readings.gpus[gpu]
@@ -185,14 +182,14 @@ def test_a_value_of_a_tray_is_read_without_a_finding(
 
 @pytest.mark.parametrize("words", ["GPU is lost", "GPU requires reset"])
 def test_a_lost_gpu_is_reported_and_the_others_are_read(words: str) -> None:
-    readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", words))
+    readings = nvidia_smi.parse_xml(trays.smi(gpus=3, lost=1).replace("GPU is lost", words))
     assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
     assert readings.gpus[1] == unknown_gpu(1)
     assert [gpu["fabric"]["state"] for gpu in readings.gpus] == ["completed", None, "completed"]
 
 
 def test_a_fabric_that_this_user_may_not_read_is_one_finding() -> None:
-    text = trays.fixture("gb200").replace("<state>Completed</state>", "<state>Insufficient Permissions</state>")
+    text = trays.smi().replace("<state>Completed</state>", "<state>Insufficient Permissions</state>")
     readings = nvidia_smi.parse_xml(text)
     assert [found["code"] for found in readings.findings] == ["no_permission"]
     assert {gpu["fabric"]["state"] for gpu in readings.gpus} == {None}
@@ -230,7 +227,7 @@ NO_HANDLE = "Unable to determine the device handle for GPU"
         ("GPU requires reset", "gpu_lost", "one of them needs a reset;"),
         ("+------+\n| {{ 7 * 7 }} [x] |\n", "driver_unreadable", ""),
         # XML that ends early, beyond the limits, or of something else; entities are neither expanded nor looked up.
-        *((trays.fixture("gb200")[:size], "driver_unreadable", "") for size in (800, 4300, 7800)),
+        *((trays.smi()[:size], "driver_unreadable", "") for size in (800, 2500, 4300)),
         *(
             pytest.param(f"<nvidia_smi_log>{inside}</nvidia_smi_log>", "driver_unreadable", "", id=inside[:5])
             for inside in ("<a>" * 100, "<gpu/>" * 2000, "x" * (nvidia_smi.MAX_XML + 1))
@@ -244,7 +241,7 @@ NO_HANDLE = "Unable to determine the device handle for GPU"
                 '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">',
             )
         ),
-        (trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&a;580"), "driver_unreadable", ""),
+        (trays.smi().replace("<driver_version>580", "<driver_version>&a;580"), "driver_unreadable", ""),
     ],
 )
 def test_a_text_that_is_no_document_is_recognized_or_quoted_safely(text: str, code: str, words: str) -> None:
@@ -264,7 +261,7 @@ def test_a_text_that_is_no_document_is_recognized_or_quoted_safely(text: str, co
 )
 def test_a_process_may_have_any_name(name: str) -> None:
     """nvidia-smi prints a process name as it is, with characters and markup that XML does not allow."""
-    text = trays.fixture("gb200")
+    text = trays.smi()
     row = f"<process_info><pid>7</pid><process_name>a{name}b</process_name></process_info>"
     changed = text.replace("</processes>", f"{row}{row}</processes>")
     assert changed != text
@@ -298,7 +295,7 @@ def test_a_process_may_have_any_name(name: str) -> None:
     ],
 )
 def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple[str, ...]) -> None:
-    text = trays.fixture("gb200")
+    text = trays.smi()
     assert old in text
     readings = nvidia_smi.parse_xml(text.replace(old, new, 1))
     value: Any = readings.gpus[0]
@@ -312,15 +309,15 @@ def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple
         assert not set("{}[]\n$<>") & set(worded(found)["message"])
 
 
-@pytest.mark.parametrize(("where", "shown"), [(">&2", 4), ("", 5)])
+@pytest.mark.parametrize(("where", "shown"), [(">&2", 2), ("", 3)])
 def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path, where: str, shown: int) -> None:
     """The line is that of drivers since R550; the others of the tray must not pass for all of its GPUs."""
     file = tmp_path / "smi.xml"
     counted = f"<attached_gpus>{shown}</attached_gpus>"
-    file.write_text(trays.fixture("gb200").replace("<attached_gpus>4</attached_gpus>", counted))
-    line = "Unable to determine the device handle for GPU4: 0000:5F:00.0: Unknown Error"
+    file.write_text(trays.smi().replace("<attached_gpus>2</attached_gpus>", counted))
+    line = "Unable to determine the device handle for GPU2: 0000:5F:00.0: Unknown Error"
     readings = nvidia_smi.read(trays.script(tmp_path / "nvidia-smi", f"echo '{line}' {where}; cat {file}"), 20)
-    assert (len(readings.gpus), readings.complete) == (4, False)
+    assert (len(readings.gpus), readings.complete) == (2, False)
     assert [found["code"] for found in readings.findings] == ["gpu_lost"]
 
 
@@ -350,4 +347,4 @@ def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path
     readings = nvidia_smi.read(
         trays.script(tmp_path / "nvidia-smi", f'[ "$*" = "-q -x" ] && cat {trays.FIXTURES}/gb200.xml; exit 14'), 20
     )
-    assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (4, ["unusable_value"])
+    assert (len(readings.gpus), [found["code"] for found in readings.findings]) == (1, ["unusable_value"])
