@@ -99,12 +99,6 @@ BlockName=block1 Nodes=r01t[01-18]
 BlockName=r02 Nodes=
 BlockSizes=18,36
 """
-TOPOLOGY_GRAPH = """{"instances": [
-  {"id": "r01t01", "network_layers": ["leaf1", "spine1"],
-   "labels": {"accelerator.topograph.run/domain": "9f3c1234-1111-4222-8333-444444444444.32766"}},
-  {"id": "r01t02"}
-]}
-"""
 SCONTROL = """BlockName=r01 BlockIndex=0 Nodes=r01t[01-18] BlockSize=18
 AggregatedBlock=r01,r02 BlockIndex=2 Nodes=r01t[01-18],r02t01 BlockSize=36
 ReservationName=nvlink_spare_r01 StartTime=2026-11-21T05:00:00 Nodes=r01t18 Users=root
@@ -191,30 +185,3 @@ SUM multinode_device_to_device_memcpy_read_ce 4602.07
   null], "test_summary": {"status": "Fail"}}]}]}}
 """,
 )
-REST = {
-    "trays": [
-        {
-            "name": "r01t01",
-            "clique": "9f3c1234-1111-4222-8333-444444444444.32766",
-            "uuid": "9f3c1234-1111-4222-8333-444444444444",
-            "id": 32766,
-            "serial": "1800100000001",
-            "gpus": ["GPU-cccb3e32-f198-77b9-c6e8-22252ee6ef3f"],
-            "addresses": [{"address": "10.0.1.1", "interface": "host0", "prefix": 24}, "10.0.1.2/24"],
-            "health": "Healthy",
-            "odd": "3",
-        },
-        {"name": "r01t02", "clique": None, "serial": 1800100000001, "addresses": "10.0.1.3"},
-    ]
-}
-NODE = {
-    "metadata": {
-        "name": "r01t01",
-        "labels": {"nvidia.com/gpu.clique": "9f3c1234-1111-4222-8333-444444444444.32766", "nvidia.com/gpu.count": "4"},
-    },
-    "status": {
-        "capacity": {"nvidia.com/gpu": "4"},
-        "addresses": [{"type": "InternalIP", "address": "10.0.1.1"}],
-        "conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}],
-    },
-}

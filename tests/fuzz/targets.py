@@ -69,6 +69,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.sources import test_kubernetes, test_rest
 from hypothesis import strategies as st
 
 from . import samples
@@ -81,17 +82,35 @@ LIMIT = 10.0
 class Target(NamedTuple):
     """A reader with its inputs; `errors` are the classes that may escape."""
 
-    name: str
     read: Callable[[Any], Any]
     inputs: st.SearchStrategy[Any]
-    errors: tuple[type[Exception], ...] = ()
+    errors: tuple[type[Exception], ...]
 
-    def __repr__(self) -> str:
-        return self.name
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(inputs: st.SearchStrategy[Any], *errors: type[Exception]) -> Callable[[Callable[[Any], Any]], None]:
+    """Decorate the reader of these inputs."""
+
+    def register(read: Callable[[Any], Any]) -> None:
+        TARGETS[read.__name__] = Target(read, inputs, errors)
+
+    return register
 
 
 FABRIC, STATE = live.provisional(simulation.discover({"racks": 2, "trays_per_rack": 2}, NOW).observations, NOW)
 FACTS = next(iter(simulated.fleet(racks=1, trays_per_rack=1, gpus_per_tray=2, observed_at=NOW).values()))
+_FABRIC = FABRIC.as_dict()
+_CLUSTERED = {
+    **_FABRIC,
+    "trays": {name: {**row, "slurm_cluster": "alpha"} for name, row in _FABRIC["trays"].items()},
+    "clusters": {
+        "slurm": {"alpha": {"blocks": {name: row["block"] for name, row in _FABRIC["cliques"].items()}}},
+        "kubernetes": {"k1": {}},
+    },
+}
+_PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
 SCHEMA = schemas.of_return(fabric_facts.RETURN)
 _SCRATCH = tempfile.TemporaryDirectory(prefix="nvlink-fuzz-")
 FOLDER = Path(_SCRATCH.name)
@@ -99,10 +118,6 @@ FOLDER = Path(_SCRATCH.name)
 
 def _decoded(content: bytes) -> str:
     return content.decode("utf-8", "replace")
-
-
-def _json(document: Any) -> bytes:
-    return json.dumps(document).encode()
 
 
 def _file(name: str, content: bytes | str) -> str:
@@ -114,6 +129,7 @@ def _file(name: str, content: bytes | str) -> str:
 # ------------------------------------------------------------------------------------------------- files of the site
 
 
+@target(encoded(data(_FABRIC, _CLUSTERED)), FabricFileError)
 def read_fabric(content: bytes) -> None:
     fabric = fabric_file.parse(content, "fabric.json")
     inventory_vars.plan(fabric, None)
@@ -124,21 +140,13 @@ def read_fabric(content: bytes) -> None:
     assert fabric_file.parse(fabric_file.serialise(fabric), "again") == fabric
 
 
+@target(encoded(data(STATE.as_dict())), FabricFileError)
 def read_state(content: bytes) -> None:
     _file("s.state.json", content)
     state = fabric_file.load_state(str(FOLDER / "s.json"))
     assert state is not None
     inventory_vars.plan(FABRIC, state)
     fabric_file.serialise(state)
-
-
-def read_proposal(content: bytes) -> None:
-    _file("p.proposed.json", content)
-    path = str(FOLDER / "p.json")
-    file = str(FOLDER / "p.proposed.json")
-    accepted = proposal.accept(path, proposal.load_proposal(file).sha256, None, file)
-    proposal.diff_text(FABRIC, accepted.fabric, accepted.changes)
-    accepted.encode()
 
 
 def _signed(document: Any) -> Any:
@@ -148,11 +156,23 @@ def _signed(document: Any) -> Any:
     return document
 
 
+@target(encoded(data(_PROPOSED).map(_signed)), FabricFileError)
+def read_proposal(content: bytes) -> None:
+    _file("p.proposed.json", content)
+    path = str(FOLDER / "p.json")
+    file = str(FOLDER / "p.proposed.json")
+    accepted = proposal.accept(path, proposal.load_proposal(file).sha256, None, file)
+    proposal.diff_text(FABRIC, accepted.fabric, accepted.changes)
+    accepted.encode()
+
+
+@target(encoded(data(samples.PROGRESS)), waves.RolloutError)
 def read_progress(content: bytes) -> None:
     path = _file("progress.json", content)
     progress_file.summary(progress_file.read(path), path, "imex")
 
 
+@target(data(samples.KUBECONFIG), login.LoginError)
 def read_kubeconfig(document: Any) -> None:
     """What login.py checks itself of a mapping; the client reads the file, and would start the plugins of one."""
     if isinstance(document, dict):
@@ -171,6 +191,7 @@ def _placed(observation: Observation) -> None:
     fabric_file.check_schema(fabric_file.decode(fabric_file.serialise(state), "state"), "state-1", "state")
 
 
+@target(data({"changed": False, "ansible_facts": {"nvlink_fabric": FACTS}, "findings": []}))
 def read_answer(result: Any) -> None:
     """A module's result: through the edge of the action plugin, then as the observation of its tray."""
     if isinstance(result, dict):
@@ -180,35 +201,55 @@ def read_answer(result: Any) -> None:
     _placed(ansible_facts.observe("t1", result))
 
 
+def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:
+    return before + probe.BEGIN.encode() + json.dumps(facts).encode() + probe.END.encode() + after
+
+
+@target(st.binary(max_size=200) | st.builds(_probe_output, data(FACTS), st.binary(max_size=9), st.binary(max_size=9)))
 def read_probe(output: bytes) -> None:
     facts = probe.facts_in(output)
     if facts is not None:
         _placed(ansible_facts.from_facts("t1", facts, "ssh"))
 
 
-def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:
-    return before + probe.BEGIN.encode() + json.dumps(facts).encode() + probe.END.encode() + after
+_SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES)]
+_ELEMENTS = ('<gpu id="x">', "</gpu>", "<fabric>", "<uuid>", '<!DOCTYPE x [<!ENTITY a "b">]>', "&a;")
 
 
+@target(texts(*_SMI, words=_ELEMENTS), nvidia_smi.NvidiaSmiError)
+def read_smi(text: str) -> None:
+    nvidia_smi.parse_xml(text)
+
+
+@target(encoded(data(samples.IP)).map(_decoded))
+def read_ip(text: str) -> None:
+    interfaces.parse(text)
+
+
+@target(data({"a": samples.IMEX_RECORD, "b": samples.IMEX_RECORD}))
 def read_boot(rows: Any) -> None:
     own = {"clique": "r01", "generation": 3, "sha256": "a" * 64}
     answers = {str(name): row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
     boot.decide(own, answers, 3)
 
 
+@target(encoded(data(samples.IMEX_RECORD)))
 def read_imex_record(content: bytes) -> None:
     boot.read_record(_file("record", content))
 
 
+@target(texts(*samples.IMEX_TABLES) | encoded(data(samples.IMEX_DOMAIN)).map(_decoded), status.StatusError)
 def read_imex_domain(text: str) -> None:
     status.parse_state(text)
     status.parse_domain(text, 0)
 
 
+@target(texts(samples.IMEX_CONFIG), ImexError)
 def read_imex_config(text: str) -> None:
     imex_files.Config(text).settings()
 
 
+@target(texts("198.51.100.1\n198.51.100.2\nr01t03\n"))
 def read_imex_nodes(text: str) -> None:
     parsed = imex_files.parse_nodes(text)
     imex_files.own_id(parsed.entries, ["198.51.100.1"], ["r01t01"])
@@ -219,11 +260,13 @@ def read_imex_nodes(text: str) -> None:
 # -------------------------------------------------------------------------------------------------- Slurm's own files
 
 
+@target(texts("r[01-02]t[01-18],cpu1", "a[1-65536][1][1]", "n1 n2,n[3,5-7]"), hostlist.HostlistError)
 def read_hosts(text: str) -> None:
     names = hostlist.expand(text)
     assert sorted(hostlist.expand(hostlist.fold(names))) == sorted(names)
 
 
+@target(texts(samples.SLURM_CONF, words=("include ", "NodeName=", "Topology=")), SlurmError)
 def read_slurm_conf(text: str) -> None:
     _file("slurm.conf", text)
     slurm_conf.read_slurm_conf(str(FOLDER))
@@ -232,6 +275,7 @@ def read_slurm_conf(text: str) -> None:
     cluster.included(text)
 
 
+@target(texts(samples.TOPOLOGY_YAML, words=("- ", "blocks:", "|", ">")), SlurmError)
 def read_topology_yaml(text: str) -> None:
     topologies = [
         dataclasses.replace(topology, cluster_default=not topology.cluster_default)
@@ -242,16 +286,23 @@ def read_topology_yaml(text: str) -> None:
     topology_files.own_topologies(text)
 
 
+@target(texts(samples.TOPOLOGY_CONF, words=("BlockName=", "BlockSizes=", "Nodes=")), SlurmError)
 def read_topology_conf(text: str) -> None:
     for topology in topology_files.parse(text, CONF):
         assert topology.fingerprint
 
 
+@target(texts(samples.SCONTROL, words=("BlockName=", "BlockIndex=")), SlurmError, hostlist.HostlistError)
 def read_scontrol(text: str) -> None:
     slurm_files.parse_show_topology(text)
     slurm_files.parse_records(text)
     slurm_files.parse_config(text)
     slurm_files.parse_topoconf(text)
+
+
+@target(texts(samples.SCONTROL_NODES), SlurmError)
+def read_scontrol_nodes(text: str) -> None:
+    nodes.parse(text)
 
 
 _TIERS = (
@@ -261,6 +312,7 @@ _TIERS = (
 )
 
 
+@target(data(samples.SLURM_SURVEY), NvlinkError)
 def read_survey(survey: Any) -> None:
     """A survey through the edge of the action plugin, then planned: blocks and tiers, and their removal."""
     answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SteppedAction.SCHEMA)
@@ -281,6 +333,7 @@ def read_survey(survey: Any) -> None:
             plan.change("")
 
 
+@target(texts(*samples.BENCHMARKS))
 def read_bandwidth(text: str) -> None:
     for reader in (tools.nvbandwidth, tools.nccl_tests, tools.dcgmi_diag, tools.dcgmi_mndiag):
         with contextlib.suppress(tools.ToolError):
@@ -289,26 +342,18 @@ def read_bandwidth(text: str) -> None:
 
 # ------------------------------------------------------------------------------------------------- what servers answer
 
-_FIELDS = {
-    "name": "name",
-    "clique": "clique",
-    "cluster_uuid": "uuid",
-    "clique_id": "id",
-    "chassis_serial": "serial",
-    "gpu_uuids": "gpus",
-    "addresses": "addresses",
-    "health": "health",
-    **dict.fromkeys(("tray_index", "gpu_count", "driver_version", "observed_at", "ansible_host"), "odd"),
-    **dict.fromkeys(("slurm_node", "kubernetes_node", "slurm_cluster", "kubernetes_cluster"), "odd"),
-}
+_FIELDS = {"name": "name", "cluster_uuid": "uuid", "clique_id": "id", "problem": "problem", **test_rest.FIELDS}
+_REST = {"trays": [test_rest.FULL, {"name": "r01t02", "uuid": test_rest.UUID, "id": 32766, "addresses": "10.0.1.3"}]}
 
 
+@target(data(_REST), NvlinkError)
 def read_rest(document: Any) -> None:
     path = _file("rest.json", json.dumps(document))
     for row in rest.discover({"file": path, "trays": "trays[]", "fields": _FIELDS}, NOW).observations:
         _placed(row)
 
 
+@target(data(test_kubernetes.node("r01t01")))
 def read_node(node: Any) -> None:
     kubernetes._has_gpus(node)
     expression = expressions.Expression("metadata.name", "kubernetes: tray_name")
@@ -317,102 +362,15 @@ def read_node(node: Any) -> None:
             _placed(found)
 
 
+_LABELS = {topograph.DOMAIN: "9f3c1234-1111-4222-8333-444444444444.32766"}
+_GRAPH = json.dumps({"instances": [{"id": "r01t01", "network_layers": ["leaf1"], "labels": _LABELS}, {"id": "r01t02"}]})
+_UNREADABLE = (YamlError, hostlist.HostlistError, ValueError, RecursionError)
+
+
+@target(texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, _GRAPH, words=("# block1=", "- ", "{")), *_UNREADABLE)
 def read_topograph(text: str) -> None:
     mapping = {"name": itemgetter("node"), "clique": itemgetter("domain")}
     for row in itertools.islice(topograph.read(text), 100):
         found = fields.observation("topograph", row, mapping, NOW)
         if found is not None:
             _placed(found)
-
-
-_FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()
-_CLUSTERED = {
-    **_FABRIC,
-    "trays": {name: {**row, "slurm_cluster": "alpha"} for name, row in _FABRIC["trays"].items()},
-    "clusters": {
-        "slurm": {"alpha": {"blocks": {name: row["block"] for name, row in _FABRIC["cliques"].items()}}},
-        "kubernetes": {"k1": {}},
-    },
-}
-_PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
-_RESULT = {"changed": False, "ansible_facts": {"nvlink_fabric": FACTS}, "findings": []}
-_SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES)]
-
-TARGETS = [
-    Target("fabric-file", read_fabric, encoded(data(_FABRIC, _CLUSTERED)), (FabricFileError,)),
-    Target("state", read_state, encoded(data(_STATE)), (FabricFileError,)),
-    Target("proposal", read_proposal, encoded(data(_PROPOSED).map(_signed)), (FabricFileError,)),
-    Target("progress-file", read_progress, encoded(data(samples.PROGRESS)), (waves.RolloutError,)),
-    Target(
-        "kubeconfig",
-        read_kubeconfig,
-        data(samples.KUBECONFIG),
-        (login.LoginError,),
-    ),
-    Target("facts-answer", read_answer, data(_RESULT)),
-    Target(
-        "probe-answer",
-        read_probe,
-        st.one_of(
-            st.binary(max_size=200), st.builds(_probe_output, data(FACTS), st.binary(max_size=9), st.binary(max_size=9))
-        ),
-    ),
-    Target(
-        "nvidia-smi",
-        nvidia_smi.parse_xml,
-        texts(*_SMI, words=('<gpu id="x">', "</gpu>", "<fabric>", "<uuid>", '<!DOCTYPE x [<!ENTITY a "b">]>', "&a;")),
-        (nvidia_smi.NvidiaSmiError,),
-    ),
-    Target("ip-addresses", interfaces.parse, encoded(data(samples.IP)).map(_decoded)),
-    Target(
-        "imex-ctl",
-        read_imex_domain,
-        st.one_of(texts(*samples.IMEX_TABLES), encoded(data(samples.IMEX_DOMAIN)).map(_decoded)),
-        (status.StatusError,),
-    ),
-    Target("imex-config", read_imex_config, texts(samples.IMEX_CONFIG), (ImexError,)),
-    Target("imex-nodes", read_imex_nodes, texts("198.51.100.1\n198.51.100.2\nr01t03\n")),
-    Target("imex-record", read_imex_record, encoded(data(samples.IMEX_RECORD))),
-    Target("imex-peers", read_boot, data({"a": samples.IMEX_RECORD, "b": samples.IMEX_RECORD})),
-    Target(
-        "host-lists",
-        read_hosts,
-        texts("r[01-02]t[01-18],cpu1", "a[1-65536][1][1]", "n1 n2,n[3,5-7]"),
-        (hostlist.HostlistError,),
-    ),
-    Target(
-        "slurm-conf",
-        read_slurm_conf,
-        texts(samples.SLURM_CONF, words=("include ", "NodeName=", "Topology=")),
-        (SlurmError,),
-    ),
-    Target(
-        "topology-yaml",
-        read_topology_yaml,
-        texts(samples.TOPOLOGY_YAML, words=("- ", "blocks:", "|", ">")),
-        (SlurmError,),
-    ),
-    Target(
-        "topology-conf",
-        read_topology_conf,
-        texts(samples.TOPOLOGY_CONF, words=("BlockName=", "BlockSizes=", "Nodes=")),
-        (SlurmError,),
-    ),
-    Target(
-        "scontrol",
-        read_scontrol,
-        texts(samples.SCONTROL, words=("BlockName=", "BlockIndex=")),
-        (SlurmError, hostlist.HostlistError),
-    ),
-    Target("scontrol-nodes", nodes.parse, texts(samples.SCONTROL_NODES), (SlurmError,)),
-    Target("slurm-survey", read_survey, data(samples.SLURM_SURVEY), (NvlinkError,)),
-    Target("benchmarks", read_bandwidth, texts(*samples.BENCHMARKS)),
-    Target("rest", read_rest, data(samples.REST), (NvlinkError,)),
-    Target("kubernetes-node", read_node, data(samples.NODE)),
-    Target(
-        "topograph",
-        read_topograph,
-        texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, samples.TOPOLOGY_GRAPH, words=("# block1=", "- ", "{")),
-        (YamlError, hostlist.HostlistError, ValueError, RecursionError),
-    ),
-]

@@ -182,7 +182,7 @@ async def _read(
     """Read all trays, config.fanout at a time; trays: tray -> its address, jump: tray -> its gateway."""
     observed: dict[str, Observation] = {}
     reported_at = time.monotonic()
-    archive = probe.archive()
+    archive, command = probe.archive(), f"exec {shlex.join(config.command)}"
     async with gateways.connected(jump.values(), config.ssh, config.fanout, config.seconds) as connections:
         for tray, name in jump.items():
             if failed := connections[name].failed:
@@ -193,14 +193,7 @@ async def _read(
             nonlocal reported_at
             gateway = connections[jump[tray]] if tray in jump else None
             through, to = gateway.client_options() if gateway else [], ["--", trays[tray]]
-            argv = [
-                config.ssh[0],
-                *through,
-                *config.to_trays,
-                *config.ssh[1:],
-                *to,
-                f"exec {shlex.join(config.command)}",
-            ]
+            argv = [config.ssh[0], *through, *config.to_trays, *config.ssh[1:], *to, command]
             observed[tray] = _observation(tray, await fanout.run(argv, archive, config.seconds), config, gateway)
             if time.monotonic() - reported_at >= _SECONDS_BETWEEN_PROGRESS:
                 reported_at = time.monotonic()

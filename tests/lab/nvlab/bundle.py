@@ -14,7 +14,6 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,9 @@ Files = dict[str, str]
 
 
 def load(path: str | Path) -> Files:
-    """The files of a bundle, a .tar.gz or the folder that was unpacked from one; LabError where it is none."""
-    path = Path(path)
+    """The files of a bundle, a .tar.gz; LabError where it is none."""
     try:
-        files = _unpacked(path) if path.is_dir() else _packed(path)
+        files = _unpacked(path)
         if "bundle.json" not in files:
             raise ValueError("it has no bundle.json")
         index = json.loads(files["bundle.json"])
@@ -66,41 +64,22 @@ def _check(tray: str, texts: Files) -> None:
         raise ValueError(f"trays/{tray}/nvml.json is malformed: {type(error).__name__} {error}") from error
 
 
-def _unpacked(folder: Path) -> Files:
-    """ValueError for a link, which could bring a file of this machine in."""
-    found = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*"))}
-    link = next((name for name, file in found.items() if file.is_symlink()), None)
-    if link:
-        raise ValueError(f"{link} is a link")
-    found = {name: file for name, file in found.items() if _PATH.fullmatch(name) and file.is_file()}
-    sizes = {name: file.stat().st_size for name, file in found.items()}
-    _check_size(sum(sizes.values()))
-    return {name: _text(name, sizes[name], file.read_bytes) for name, file in found.items()}
-
-
-def _packed(path: Path) -> Files:
+def _unpacked(path: str | Path) -> Files:
     files: Files = {}
     with gzip.open(path) as packed:
         data = packed.read(MAX_BYTES + 1)
-    _check_size(len(data))
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
         for member in tar:
             name = member.name.partition("/")[2]
             content = tar.extractfile(member) if member.isfile() and _PATH.fullmatch(name) else None
-            if content is not None:
-                files[name] = _text(name, member.size, content.read)
+            if content is None:
+                continue
+            if member.size > MAX_FILE:
+                raise ValueError(f"{name} has more than {MAX_FILE} bytes")
+            files[name] = content.read().decode("utf-8")
     return files
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_BYTES:
-        raise ValueError(f"it has more than {MAX_BYTES} bytes")
-
-
-def _text(name: str, size: int, read: Callable[[], bytes]) -> str:
-    if size > MAX_FILE:
-        raise ValueError(f"{name} has more than {MAX_FILE} bytes")
-    return read().decode("utf-8")
 
 
 def trays(files: Files) -> dict[str, Files]:

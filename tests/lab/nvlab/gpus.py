@@ -15,7 +15,6 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
@@ -33,18 +32,13 @@ SMI = """\
 here=/opt/nvlink-lab
 read -r mode < "$here/smi"
 case "$mode" in
-hang) exec sleep infinity ;;
 no_driver)
     echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver." \\
         "Make sure that the latest NVIDIA driver is installed and running."
     exit 9 ;;
-version_mismatch)
-    echo "Failed to initialize NVML: Driver/library version mismatch"
-    exit 18 ;;
 esac
 case "$*" in
 "-q -x" | "-x -q" | "--query --xml-format") exec cat "$here/nvidia-smi.xml" ;;
-"--query-gpu=fabric.clusterUuid,fabric.cliqueId --format=csv,noheader") exec cat "$here/nvidia-smi.csv" ;;
 esac
 echo "nvidia-smi: not implemented by the stand-in: $*" >&2
 exit 1
@@ -95,7 +89,6 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
         state.write_atomically(directory / "imex-captured.json", json.dumps(bundle.imex_answers(answers)) + "\n")
     state.write_atomically(directory / "gpus", text)
     state.write_atomically(directory / "nvidia-smi.xml", xml)
-    state.write_atomically(directory / "nvidia-smi.csv", _fabric_rows(xml))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     state.write_atomically(directory / "imex", json.dumps(_imex_hooks(hardware)) + "\n")
     if hardware["smi"] == "missing":
@@ -124,14 +117,6 @@ def _driver_version(hardware: dict[str, Any]) -> str | None:
         return bundle.driver_version(hardware["captured"])
     version: str | None = hardware["facts"]["driver_version"]
     return version
-
-
-def _fabric_rows(xml: str) -> str:
-    """Cluster UUID and clique ID of each GPU as comma-separated values; nothing for a captured text that is no XML."""
-    with contextlib.suppress(ElementTree.ParseError):
-        fabrics = ElementTree.fromstring(xml).iterfind("gpu/fabric")
-        return "".join(f"{fabric.findtext('clusterUuid')}, {fabric.findtext('cliqueId')}\n" for fabric in fabrics)
-    return ""
 
 
 def _copy_library(directory: Path) -> None:

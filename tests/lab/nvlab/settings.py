@@ -23,7 +23,7 @@ from .errors import LabError
 
 # Faults of the library in addition to the stand-in's own: present or missing.
 NVML_BESIDE = ("ok", "no_library")
-SMI_FAULTS = ("ok", "hang", "missing", "no_driver", "version_mismatch")
+SMI_FAULTS = ("ok", "missing", "no_driver")
 # The hooks of the IMEX stand-in (see tests/lab/imex/standin/hooks.py).
 IMEX_HOOKS = {
     "imex": ("ok", "start_hangs", "init_gpu", "deaf", "in_use"),

@@ -197,7 +197,7 @@ static nvmlReturn_t init(unsigned int flags)
         fflush(stdout);
     }
     if (result == NVML_SUCCESS)
-        lab.initialized++;
+        lab.initialized = 1;
     pthread_mutex_unlock(&lock);
     if (fault_is("hang"))
         hang();
@@ -208,34 +208,6 @@ static nvmlReturn_t init(unsigned int flags)
 
 EXPORT nvmlReturn_t nvmlInit_v2(void) { return init(0); }
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) { return init(flags); }
-
-EXPORT nvmlReturn_t nvmlShutdown(void)
-{
-    if (!lab.initialized)
-        return NVML_ERROR_UNINITIALIZED;
-    lab.initialized--;
-    return NVML_SUCCESS;
-}
-
-EXPORT const char *nvmlErrorString(nvmlReturn_t result)
-{
-    switch (result) {
-    case NVML_SUCCESS: return "Success";
-    case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
-    case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
-    case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
-    case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
-    case NVML_ERROR_NOT_FOUND: return "Not Found";
-    case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
-    case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case NVML_ERROR_FUNCTION_NOT_FOUND: return "Function Not Found";
-    case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
-    case NVML_ERROR_LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
-    case NVML_ERROR_INSUFFICIENT_RESOURCES: return "Insufficient Resources";
-    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
-    default: return "Unknown Error";
-    }
-}
 
 static nvmlReturn_t give_text(const char *text, char *buffer, unsigned int length)
 {

@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays 
 from nvlab import bundle
 from nvlab.errors import LabError
 
-BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*"))
+BUNDLES = sorted((Path(__file__).resolve().parents[2] / "bundles").glob("*.tar.gz"))
 NOW = "2026-11-23T18:00:00Z"
 IMEX = {"host": "198.51.100.11", "status": "READY", "version": "580.95.05", "connections": {}}
 
@@ -147,23 +147,14 @@ def test_a_header_that_claims_more_memory_than_there_is_is_one_sentence(tmp_path
 def test_a_bundle_beyond_the_limit_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "MAX_BYTES", 4096)
     path = archive(tmp_path, {"s/bundle.json": INDEX, "s/trays/a01/q.txt": "q" * 4096})
-    folder = tmp_path / "s"
-    folder.mkdir()
-    (folder / "bundle.json").write_text(INDEX + " " * 4096)
-    for given in (path, folder):
-        with pytest.raises(LabError, match="more than 4096 bytes"):
-            bundle.load(given)
+    with pytest.raises(LabError, match="more than 4096 bytes"):
+        bundle.load(path)
 
 
-@pytest.mark.parametrize("name", ["trays/a01/imex-state.txt", "trays/a02", "other"])
-def test_a_link_in_an_unpacked_bundle_is_refused(name: str, tmp_path: Path) -> None:
-    folder, secret = tmp_path / "s", tmp_path / "secret"
-    (folder / "trays" / "a01").mkdir(parents=True)
-    (folder / "bundle.json").write_text(INDEX)
-    secret.mkdir()
-    (folder / name).symlink_to(secret)
-    with pytest.raises(LabError, match=f"{name} is a link"):
-        bundle.load(folder)
+def test_a_folder_which_can_hold_links_is_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "bundle.json").write_text(INDEX)
+    with pytest.raises(LabError, match="no support bundle of the playbook doctor"):
+        bundle.load(tmp_path)
 
 
 def test_an_answer_adds_no_line_to_the_stand_in() -> None:
