@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 CLIQUE = f"{UUID}.32766"
+COUNT = "nvidia.com/gpu.count"
 SECRET = "eyJhbGciOiJSUzI1NiJ9.service-account-token"
 
 
@@ -32,7 +33,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:
     """A node as the API server describes it, less what no source reads."""
-    reported = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
+    reported = {COUNT: "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
     return {
         "metadata": {"name": name, "labels": {key: value for key, value in {**reported, **labels}.items() if value}},
         "status": {
@@ -105,12 +106,6 @@ def test_all_pages_are_read_once() -> None:
     assert server.requests[0].target.startswith("/api/v1/nodes?")
 
 
-def test_a_list_whose_items_are_null_is_empty() -> None:
-    """As an API server writes a list of metadata alone that has no item."""
-    with served(lambda _request, reply: reply.json({"kind": "NodeList", "metadata": {}, "items": None})) as server:
-        assert discover(server.url) == []
-
-
 def test_a_list_that_expires_is_an_error() -> None:
     nodes = [node(f"t{number}") for number in range(4)]
     with served(ApiServer(nodes, expire=9)) as server, pytest.raises(NvlinkError, match=r"expire.*larger pages"):
@@ -125,56 +120,39 @@ def test_nodes_without_gpus_are_no_trays_unless_selected() -> None:
     assert [row.tray for row in found(control, node("t1"), label_selector="x")] == ["cp1", "t1"]
 
 
-def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> None:
-    (observed,) = found(node("t1", ready="Unknown"))
-    assert observed.reachable
-    assert (observed.identity, observed.observed_at, observed.health) == (
-        (UUID, 32766),
-        "2026-11-20T01:02:03Z",
-        "unknown",
-    )
-    assert [row["code"] for row in observed.findings] == ["node_not_ready"]
+ANNOTATION = "topograph.run/cluster-id"
+ZERO = "00000000-0000-0000-0000-000000000000"
+LABELS = ["32766", UUID, f"{UUID}.", f"{UUID}.-1", f"{UUID}.4294967296", f"{UUID}.01", "{{ 1 }}.1", 7, f"{ZERO}.1"]
 
 
 @pytest.mark.parametrize(
-    "label",
-    ["32766", f"{UUID}", f"{UUID}.", f"{UUID}.-1", f"{UUID}.4294967296", f"{UUID}.01", "{{ 1 }}.1", 7,
-     "00000000-0000-0000-0000-000000000000.1", f"{UUID}.1\n"],
-)  # fmt: skip
-def test_an_invalid_clique_label_is_a_finding(label: Any) -> None:
-    bad, good = found(node("t1", clique=label), node("t2"))
-    assert bad.identity is None
-    assert [(row["code"], row["tray"]) for row in bad.findings] == [("unusable_value", "t1")]
-    assert "{{" not in bad.findings[0]["message"]
+    ("given", "annotation", "expected", "codes"),
+    [
+        # It keeps its clique, as old as its heartbeat.
+        ({"ready": "Unknown"}, None, {"observed_at": "2026-11-20T01:02:03Z", "health": "unknown"}, ["node_not_ready"]),
+        *(({"clique": label}, None, {"identity": None}, ["unusable_value"]) for label in (*LABELS, f"{UUID}.1\n")),
+        # The annotation of Topograph counts without the label.
+        ({}, f"{UUID}.7", {"identity": (UUID, 32766)}, []),
+        ({"clique": None}, f"{UUID.upper()}.7", {"identity": (UUID, 7), "gpu_count": 4}, []),
+        *(({"clique": None}, other, {"identity": None}, []) for other in ("nvl-domain-1", 7, {"a": 1}, None)),
+        *(({COUNT: count}, None, {"gpu_count": 0}, ["unusable_value"]) for count in ("-1", "9" * 40, "²")),
+    ],
+)
+def test_what_a_node_reports(given: Any, annotation: Any, expected: dict[str, Any], codes: list[str]) -> None:
+    one, other = node("t1", **given), node("t2")
+    one["metadata"]["annotations"] = {ANNOTATION: annotation}
+    observed, good = found(one, other)
+    assert {key: getattr(observed, key) for key in expected} == expected
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [(code, "t1") for code in codes]
+    assert not any("{{" in row["message"] for row in observed.findings)
+    assert observed.reachable
     assert good.identity == (UUID, 32766)
 
 
-@pytest.mark.parametrize(
-    ("written", "place"),
-    [(f"{UUID.upper()}.7", (UUID, 7)), ("nvl-domain-1", None), (7, None), ({"a": 1}, None), (None, None)],
-)
-def test_the_annotation_of_topograph_counts_without_the_label(written: Any, place: Any) -> None:
-    unlabelled, labelled = node("t1", clique=None), node("t2")
-    unlabelled["metadata"]["annotations"] = {"topograph.run/cluster-id": written}
-    labelled["metadata"]["annotations"] = {"topograph.run/cluster-id": f"{UUID}.7"}
-    first, second = found(unlabelled, labelled)
-    assert (first.identity, first.findings, first.gpu_count) == (place, (), 4)
-    assert second.identity == (UUID, 32766)
-
-
-@pytest.mark.parametrize("count", ["-1", "9" * 40, "²"])
-def test_an_unusable_number_of_gpus_is_a_finding(count: str) -> None:
-    (observed,) = found(node("t1", **{"nvidia.com/gpu.count": count}))
-    assert (observed.gpu_count, [row["code"] for row in observed.findings]) == (0, ["unusable_value"])
-
-
 def test_a_site_names_its_trays_by_expression() -> None:
-    nodes = [node("r01t01.example.org"), node("r01t02.example.org")]
-    observed = found(*nodes, tray_name="split('.', metadata.name)[0]")
-    assert [(row.tray, row.kubernetes_node) for row in observed] == [
-        ("r01t01", "r01t01.example.org"),
-        ("r01t02", "r01t02.example.org"),
-    ]
+    nodes = ["r01t01.example.org", "r01t02.example.org"]
+    observed = found(*map(node, nodes), tray_name="split('.', metadata.name)[0]")
+    assert {row.tray: row.kubernetes_node for row in observed} == {"r01t01": nodes[0], "r01t02": nodes[1]}
 
 
 def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
@@ -193,19 +171,14 @@ def test_one_name_for_all_nodes_is_found() -> None:
     assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["source_list_invalid"])
 
 
-@pytest.mark.parametrize(
-    ("page", "reported"),
-    [
-        ({"kind": "Status"}, "returned no list of objects, or the same page again; set the address"),
-        (
-            {"items": [], "metadata": {"continue": "again"}},
-            "returned no list of objects, or the same page again; set the address",
-        ),
-    ],
-)
-def test_a_service_that_is_not_a_kubernetes_api(page: Any, reported: str) -> None:
+@pytest.mark.parametrize("page", [{"kind": "Status"}, {"items": [], "metadata": {"continue": "again"}}])
+def test_a_service_that_is_not_a_kubernetes_api(page: Any) -> None:
+    reported = "returned no list of objects, or the same page again; set the address"
     with served(lambda _request, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=reported):
         discover(server.url)
+    # Null is what an API server writes for no item.
+    with served(lambda _request, reply: reply.json({"kind": "NodeList", "metadata": {}, "items": None})) as server:
+        assert discover(server.url) == []
 
 
 # ----------------------------------------------------------------------------------------------------------- options
