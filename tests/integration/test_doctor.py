@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
 
 from .commands import ansible
 from .test_discover import Site
@@ -24,12 +25,6 @@ SUDO = '#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n'
 
 class Broken(Site):
     """Eight trays of two racks, of which six have a fault."""
-
-    def program(self, name: str, text: str) -> str:
-        path = self.directory / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return str(path)
 
     def doctor(self, *arguments: str, **variables: Any) -> tuple[int, str, dict[str, Any]]:
         inventory = self.directory / "hosts.yml"
@@ -47,16 +42,20 @@ class Broken(Site):
 def test_each_fault_is_named_with_its_trays_and_nothing_is_written_on_them(tmp_path: Path) -> None:
     site = Broken(tmp_path)
     site.cut_off("r01t01")
-    site.hosts["r01t01"]["ansible_ssh_executable"] = site.program("ssh-denied", SSH)
+
+    def program(name: str, text: str) -> str:
+        return str(local_trays.program(tmp_path / name, text))
+
+    site.hosts["r01t01"]["ansible_ssh_executable"] = program("ssh-denied", SSH)
     # The same fault of another tray is the same line.
     site.hosts["r01t03"] = dict(site.hosts["r01t01"])
     site.hosts["r01t02"]["ansible_python_interpreter"] = "/nowhere/python3"
-    sudo = site.program("sudo", SUDO)
+    sudo = program("sudo", SUDO)
     site.hosts["r02t01"].update(ansible_become=True, ansible_become_user="nobody", ansible_become_exe=sudo)
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
     late = f'#!/bin/sh\nPYTHONPATH={tmp_path}/clock PATH="{tmp_path}/r02t02:$PATH" exec {sys.executable} "$@"\n'
-    site.hosts["r02t02"]["ansible_python_interpreter"] = site.program("late", late)
+    site.hosts["r02t02"]["ansible_python_interpreter"] = program("late", late)
     before = {path: path.stat().st_mtime_ns for name in site.facts for path in (tmp_path / name).iterdir()}
 
     status, output, verdict = site.doctor(fabric_file=str(site.path))

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 
 from .commands import ansible, unchanged
@@ -106,17 +105,6 @@ def slurmctld(running: Slurmctld) -> Iterator[Slurmctld]:
 def options(slurmctld: Slurmctld, **more: Any) -> dict[str, Any]:
     environment = ["env", f"SLURM_CONF={slurmctld.conf_dir}/slurm.conf"]
     return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 60, **more}
-
-
-def test_the_option_topology_selects_the_topology(slurmctld: Slurmctld) -> None:
-    if slurmctld.suite == "trixie":
-        with pytest.raises(SourceError, match=r"^slurm: topology finds no topology of blocks 'lab'; "):
-            slurm.discover(options(slurmctld, topology="lab"), NOW)
-        return
-    found = slurm.discover(options(slurmctld, topology="lab"), NOW).observations
-    assert {row.tray: row.block for row in found} == dict.fromkeys(expand(CPU), ("bench", 0))
-    with pytest.raises(SourceError, match=r"^slurm: topology finds no topology of blocks 'campus'; "):
-        slurm.discover(options(slurmctld, topology="campus"), NOW)
 
 
 # --- from discover to apply ---

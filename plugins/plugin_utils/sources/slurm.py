@@ -63,12 +63,9 @@ def discover(option: Any, now: str) -> SourceResult:
                 unnamed.append(node)
             elif places.setdefault(node, (name, position))[0] != name:
                 # Slurm loads such a topology with the node in both blocks.
-                twice.setdefault(node, name)
-    for node, second in twice.items():
-        message = (
-            f"Slurm has node {node} in the blocks {places[node][0]} and {second}; remove it from one (the first is"
-            " used)."
-        )
+                twice.setdefault(node, f"{places[node][0]} and {name}")
+    for node, both in twice.items():
+        message = f"Slurm has node {node} in the blocks {both}; remove it from one (the first is used)."
         findings.append(finding("source_list_invalid", message))
     if unnamed:
         message = f"Slurm's blocks have the node {shown(unnamed[0])}, which is no valid tray name; correct the block."

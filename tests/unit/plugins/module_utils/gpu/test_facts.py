@@ -271,13 +271,14 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standin: Callable[...
     facts = trays.tray()
     (tmp_path / "smi.xml").write_text(standin_text.smi_text(facts))
 
-    def install(nvml_fault: str | None = None, smi: str | None = f"cat {tmp_path}/smi.xml") -> str:
+    def install(nvml_fault: str | None = None, smi: str | None = "works") -> str:
         if nvml_fault == "no_library":
             monkeypatch.setattr(nvml, "LIBRARY", "/nowhere/libnvidia-ml.so.1")
         else:
             standin(facts, nvml_fault)
         program = tmp_path / "nvidia-smi"
-        return str(program) if smi is None else trays.script(program, smi)
+        script = f"cat {tmp_path}/smi.xml" if smi == "works" else smi
+        return str(program) if script is None else trays.script(program, script)
 
     return install
 
@@ -295,22 +296,38 @@ def test_auto_reads_nvml_and_the_addresses_in_one_child(
     json.dumps(facts)
 
 
+NO_DRIVER = "echo NVIDIA-SMI has failed because it couldn\\'t communicate with the NVIDIA driver.; exit 9"
+
+
 @pytest.mark.parametrize(
-    ("fault", "why"),
+    ("backend", "fault", "smi", "used", "codes", "why"),
     [
-        ("no_library", "cannot be loaded"),
-        ("no_driver", "not loaded"),
-        ("version_mismatch", "different versions"),
-        ("crash", "signal"),
-        ("only_v1", "version 1"),
+        ("auto", "no_library", "works", "nvidia_smi", ["backend_fallback"], "cannot be loaded"),
+        ("auto", "no_driver", "works", "nvidia_smi", ["backend_fallback"], "not loaded"),
+        ("auto", "version_mismatch", "works", "nvidia_smi", ["backend_fallback"], "different versions"),
+        ("auto", "crash", "works", "nvidia_smi", ["backend_fallback"], "signal"),
+        ("auto", "only_v1", "works", "nvidia_smi", ["backend_fallback"], "version 1"),
+        # One reason of both is reported once.
+        ("auto", "no_driver", NO_DRIVER, None, ["driver_missing", "backend_fallback"], ""),
+        # An old driver without nvidia-smi keeps the readings of NVML.
+        ("auto", "only_v1", None, "nvml", ["backend_fallback", "driver_missing", "fabric_unknown"], ""),
+        # A chosen backend is the only one that is read.
+        ("nvml", "no_driver", "works", None, ["driver_missing"], ""),
+        ("nvidia_smi", "no_driver", "works", "nvidia_smi", [], ""),
+        ("nvidia_smi", None, "exit 3", None, ["driver_unreadable"], ""),
+        ("nvml", None, "exit 3", "nvml", [], ""),
     ],
 )
-def test_auto_falls_back_with_the_reason(tools: Callable[..., str], fault: str, why: str) -> None:
-    facts = fabric_facts.gather("auto", tools(fault), 20)
-    assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
-    [found] = map(worded, facts["findings"])
-    assert (found["code"], found["severity"]) == ("backend_fallback", "info")
-    assert why in found["message"]
+def test_the_backend_that_is_used(
+    tools: Callable[..., str], backend: str, fault: str, smi: str, used: str | None, codes: list[str], why: str
+) -> None:
+    facts = fabric_facts.gather(backend, tools(fault, smi), 20)
+    assert (facts["backend"], trays.codes(facts)) == (used, codes)
+    assert facts["attached"] is (used is not None and "fabric_unknown" not in codes)
+    found = [worded(row) for row in facts["findings"] if row["code"] == "backend_fallback"]
+    assert {row["severity"] for row in found} <= {"info"}
+    assert all(why in row["message"] for row in found)
+    assert facts["gpu_count"] == (4 if used else None)
 
 
 def test_auto_reports_a_hang_of_nvml_where_nvidia_smi_responds(
@@ -329,28 +346,6 @@ def test_reading_ends_where_both_backends_hang(tools: Callable[..., str]) -> Non
     facts = fabric_facts.gather("auto", tools("hang", "exec sleep 600"), 0.6)
     assert (facts["backend"], facts["gpu_count"]) == (None, None)
     assert trays.codes(facts) == ["driver_timeout", "backend_fallback"]
-
-
-def test_one_reason_of_both_backends_is_reported_once(tools: Callable[..., str]) -> None:
-    script = "echo NVIDIA-SMI has failed because it couldn\\'t communicate with the NVIDIA driver.; exit 9"
-    facts = fabric_facts.gather("auto", tools("no_driver", script), 20)
-    assert trays.codes(facts) == ["driver_missing", "backend_fallback"]
-
-
-def test_an_old_driver_without_nvidia_smi_keeps_the_readings_of_nvml(tools: Callable[..., str]) -> None:
-    facts = fabric_facts.gather("auto", tools("only_v1", None), 20)
-    assert (facts["backend"], facts["attached"], facts["gpu_count"]) == ("nvml", False, 4)
-    assert trays.codes(facts) == ["backend_fallback", "driver_missing", "fabric_unknown"]
-
-
-@pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
-def test_a_chosen_backend_is_the_only_one_read(tools: Callable[..., str], backend: str) -> None:
-    broken = tools("no_driver") if backend == "nvml" else tools(None, "exit 3")
-    facts = fabric_facts.gather(backend, broken, 20)
-    assert facts["backend"] is None
-    assert trays.codes(facts) == ["driver_missing" if backend == "nvml" else "driver_unreadable"]
-    other = "nvidia_smi" if backend == "nvml" else "nvml"
-    assert fabric_facts.gather(other, broken, 20)["backend"] == other
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash"])

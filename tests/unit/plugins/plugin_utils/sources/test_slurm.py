@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import NOW, Site, codes
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import NOW, Site
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,19 +47,17 @@ AggregatedBlock=hall-b,hall-a BlockIndex=2 Nodes=r0[1-2]t[01-04] BlockSize=8
 """
 
 
-def scontrol(
-    folder: Path, topoconf: str | None, topology: str = "", status: int = 0, nodes: str | None = ""
-) -> dict[str, Any]:
+def scontrol(folder: Path, topoconf: str | None, topology: str = "", nodes: str | None = "") -> dict[str, Any]:
     """Options that run a stand-in for scontrol; no topoconf: as before 25.05; nodes None: its node query fails."""
     (folder / "nodes").write_text(nodes or "")
     (folder / "topoconf").write_text(topoconf or "")
     (folder / "topology").write_text(topology)
-    first = f'cat "{folder}/topoconf"; exit {status}' if topoconf is not None else "echo invalid entity >&2; exit 1"
+    first = f'cat "{folder}/topoconf"; exit' if topoconf is not None else "echo invalid entity >&2; exit 1"
     program = folder / "scontrol"
     program.write_text(
         f'#!/bin/sh\ncase "$*" in\n*topoconf) {first};;\n'
         f'*nodes) cat "{folder}/nodes"; {"exit 0" if nodes is not None else "echo no access >&2; exit 1"};;\n'
-        f'*) cat "{folder}/topology"; exit {status};;\nesac\n'
+        f'*) cat "{folder}/topology";;\nesac\n'
     )
     program.chmod(0o755)
     return {"command": [str(program)]}
@@ -89,6 +87,17 @@ def test_the_option_slurm_cluster_names_the_cluster(tmp_path: Path) -> None:
 def test_show_topology_is_read_before_25_05(tmp_path: Path) -> None:
     found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
+
+
+def test_the_option_topology_selects_the_topology(tmp_path: Path) -> None:
+    lab = (
+        TOPOCONF.partition("- topology: flat")[0]
+        .replace("gpus", "lab")
+        .replace("hall-b", "bench")
+        .replace("true", "false")
+    )
+    options = {**scontrol(tmp_path, TOPOCONF.replace("---\n", lab)), "topology": "lab"}
+    assert ("bench", 0) in blocks(slurm.discover(options, NOW).observations).values()
 
 
 NODES = """\
@@ -175,7 +184,10 @@ def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], messa
         ({"command": []}, r"^slurm: command is empty, write a command such as "),
         ({"command": False}, r"^slurm: command is False, write words, "),
         ({"comand": "x"}, r"^slurm: 'comand' is not a known option; did you mean command\?"),
-        ({"topology": "other"}, r"^slurm: topology finds no topology of blocks 'other'; "),
+        *(
+            ({"topology": name}, rf"^slurm: topology finds no topology of blocks '{name}'; ")
+            for name in ("other", "flat")
+        ),
     ],
 )
 def test_a_wrong_option_is_one_sentence(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -205,19 +217,6 @@ def adopted(
     placement = place(site.fabric, site.state, rows, targets, NOW, policy, replace(found, findings=[]))
     site.fabric, site.state = placement.fabric, placement.state
     return placement
-
-
-def test_new_cliques_take_the_blocks_of_their_trays_in_slurm(tmp_path: Path) -> None:
-    site = Site(racks=3)
-    placement = adopted(site, slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations)
-    assert [(row.name, row.position, row.clique) for row in placement.fabric.blocks()] == [
-        ("hall-b", 0, "r02"),
-        ("hall-a", 2, "r01"),
-        ("r03", 3, "r03"),
-    ]
-    assert codes(placement) == set()
-    before = placement.fabric
-    assert adopted(site, []).fabric == before
 
 
 def written(fabric: Fabric) -> list[tuple[str, int, str]]:
