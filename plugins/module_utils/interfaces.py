@@ -9,12 +9,11 @@ Layouts after ifaddrs.h and the sockaddr structs of Linux.
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
-
 AF_INET, AF_INET6 = 2, 10
-_LETTERS = ALPHANUMERIC + "_.:@-"
+_NAME = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
 
 
 class Address(TypedDict):
@@ -88,7 +87,7 @@ def parse(text: str) -> list[Address]:
 
 def usable(interface: str, raw: bytes, prefix: int) -> list[Address]:
     """The address, of 4 or 16 bytes, as a list; empty for a loopback, link-local, multicast or unspecified one."""
-    if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):
+    if not _NAME.fullmatch(interface):
         return []
     if len(raw) == 4:
         if raw[0] == 127 or raw == bytes(4) or 224 <= raw[0] < 240 or raw[:2] == b"\xa9\xfe":

@@ -9,10 +9,7 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable
-
-ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def summarize(items: Iterable[object], limit: int = 5) -> str:

@@ -8,9 +8,8 @@ Numbers after nvml.h (CUDA 13.5); texts after real captures and nvidia-smi(1). E
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
@@ -122,7 +121,7 @@ _ALIASES = {
 
 
 def _plain(text: str) -> str:
-    return "".join(letter for letter in text.lower() if letter in ALPHANUMERIC)
+    return re.sub("[^a-z0-9]", "", text.lower())
 
 
 def word_of_text(table: Mapping[int, tuple[str, str]], text: str) -> str | None:

@@ -10,6 +10,7 @@ backend they are from.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,11 +26,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     tally_cliques,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 MAX_TIMEOUT = 3600
 _ADDRESSES_TIMEOUT = 5.0
+_HOSTNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 # Findings that explain why a tray with readings is in no clique; without one of them fabric_unknown is added.
 _WHY_NOT_ATTACHED = {
     "no_permission",
@@ -141,7 +143,7 @@ def assemble(
 ) -> dict[str, Any]:
     """The facts made of ``readings``; None: nothing could be read, everything is unknown."""
     notes = list(findings)
-    if not (isinstance(hostname, str) and _is_hostname(hostname)):
+    if not (isinstance(hostname, str) and _HOSTNAME.fullmatch(hostname)):
         notes.append(gpu_finding("unusable_value", "hostname", value=quoted(hostname)))
         hostname = None
     facts: dict[str, Any] = {
@@ -179,11 +181,6 @@ def assemble(
     if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
         notes.append(gpu_finding("fabric_unknown"))
     return facts
-
-
-def _is_hostname(text: str) -> bool:
-    letters = ALPHANUMERIC + "_"
-    return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 
 def _platform(gpus: Sequence[Gpu], notes: list[HostFinding]) -> dict[str, Any]:

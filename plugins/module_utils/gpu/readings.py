@@ -9,69 +9,28 @@ finding; a value that the tool reports as absent (N/A, Not Supported) is null wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any, Callable, TypedDict, Union
+from typing import Any, TypedDict, Union
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
 
 MAX_GPUS = 1024
 UINT8, UINT32 = 0xFF, 0xFFFFFFFF
 
 _ABSENT = {"", "n/a", "[n/a]", "none", "not supported", "[not supported]", "not available"}
-_DIGITS = "0123456789"
-_HEXADECIMAL = _DIGITS + "abcdef"
 # No control characters, templates, or brackets that a host list or a shell would expand; ASCII only.
-_PLAIN_TEXT = ALPHANUMERIC + " ._:+/@#,()-"
-
-# These forms are not regular expressions, because importing re takes longer than reading the GPUs.
-
-
-def _only(letters: str, minimum: int, maximum: int, text: str) -> bool:
-    """Whether a text has from minimum to maximum letters, all of them among these."""
-    return minimum <= len(text) <= maximum and not text.strip(letters)
-
-
-def _is_plain_text(text: str) -> bool:
-    return _only(_PLAIN_TEXT, 1, 256, text)
-
-
-def _is_serial(text: str) -> bool:
-    return _only(ALPHANUMERIC + "._-", 1, 64, text)
-
-
-def _is_version(text: str) -> bool:
-    """A number, then up to five further parts after dots."""
-    first, *others = text.split(".")
-    return _only(_DIGITS, 1, 6, first) and len(others) <= 5 and all(_only(ALPHANUMERIC, 1, 16, part) for part in others)
-
-
-def _is_uuid(text: str) -> bool:
-    parts = text.split("-")
-    return list(map(len, parts)) == [8, 4, 4, 4, 12] and not any(part.strip(_HEXADECIMAL) for part in parts)
-
-
-def _is_pci(text: str) -> bool:
-    """``DDDD:BB:DD.F`` in upper case, the domain of four to eight digits."""
-    domain, bus, rest = text.split(":") if text.count(":") == 2 else ("", "", "")
-    device, _dot, function = rest.partition(".")
-    upper = _HEXADECIMAL.upper()
-    return (
-        _only(upper, 4, 8, domain)
-        and _only(upper, 2, 2, bus)
-        and _only(upper, 2, 2, device)
-        and _only(upper, 1, 1, function)
-    )
-
-
-def _is_guid(text: str) -> bool:
-    return _only(_HEXADECIMAL, 1, 16, text.removeprefix("0x"))
-
-
-def _is_number(text: str) -> bool:
-    return _only(_DIGITS, 1, 10, text)
-
+_PLAIN = "-A-Za-z0-9 ._:+/@#,()"
+_TEXT = re.compile(f"[{_PLAIN}]{{1,256}}")
+_UNSAFE = re.compile(f"[^{_PLAIN}'=]+")
+_SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PCI = re.compile(r"[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]")
+_GUID = re.compile(r"(0x)?[0-9a-f]{1,16}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 
 Health = dict[str, Union[str, bool, None]]
 Cliques = dict[str, list[int]]
@@ -186,15 +145,7 @@ def tally_cliques(noun: str, cliques: Iterable[Iterable[int]]) -> str:
 def quoted(value: Any) -> str:
     """A tool's value for a finding's message: short, printable, without anything that a template would evaluate."""
     text = value if isinstance(value, str) else repr(value)
-    letters = _PLAIN_TEXT + "'="
-    shown = ""
-    for letter in text[:400]:
-        if letter in letters:
-            shown += letter
-        elif not shown.endswith("\0"):
-            shown += "\0"  # one for a run of them
-    text = shown.replace("\0", "?").strip()
-    return f'"{text}"' if len(text) <= 160 else f'"{text[:157]}..."'
+    return f'"{shortened(_UNSAFE.sub("?", text[:400]).strip(), 160)}"'
 
 
 class Checker:
@@ -211,7 +162,7 @@ class Checker:
         values = {"source": self._source, "field": field_name, "value": quoted(value), "subject": subject}
         self._findings.append(gpu_finding("unusable_value", "value", self._gpu, **values))
 
-    def _matching(self, field_name: str, value: Any, is_one: Callable[[str], bool]) -> str | None:
+    def _matching(self, field_name: str, value: Any, form: re.Pattern[str]) -> str | None:
         if value is None:
             return None
         if isinstance(value, str):
@@ -219,24 +170,24 @@ class Checker:
             text = value.strip(" \t\n")
             if text.lower() in _ABSENT:
                 return None
-            if is_one(text):
+            if form.fullmatch(text):
                 return text
         self.refuse(field_name, value)
         return None
 
     def text(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _is_plain_text)
+        return self._matching(field_name, value, _TEXT)
 
     def serial(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _is_serial)
+        return self._matching(field_name, value, _SERIAL)
 
     def version(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _is_version)
+        return self._matching(field_name, value, _VERSION)
 
     def uuid(self, field_name: str, value: Any) -> str | None:
         """A UUID in lower case; None for the all-zero one."""
         lowered = value.lower() if isinstance(value, str) else value
-        text = self._matching(field_name, lowered, _is_uuid)
+        text = self._matching(field_name, lowered, _UUID)
         return None if text == ZERO_UUID else text
 
     def gpu_uuid(self, field_name: str, value: Any) -> str | None:
@@ -252,12 +203,12 @@ class Checker:
 
     def pci_bus_id(self, field_name: str, value: Any) -> str | None:
         """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi print it, with the long domain."""
-        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _is_pci)
+        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _PCI)
         return None if text is None else text.rjust(len("00000000:00:00.0"), "0")
 
     def guid(self, field_name: str, value: Any) -> str | None:
         """A 64-bit GUID as 0x and 16 hexadecimal digits; None for zero."""
-        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _is_guid)
+        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _GUID)
         number = 0 if text is None else int(text, 16)
         return f"0x{number:016x}" if number else None
 
@@ -267,7 +218,7 @@ class Checker:
                 return value
             self.refuse(field_name, value)
             return None
-        text = self._matching(field_name, value, _is_number)
+        text = self._matching(field_name, value, _NUMBER)
         if text is None:
             return None
         if int(text) > maximum:
