@@ -45,7 +45,7 @@ test-all: venv ## What `make test` leaves out: other releases, 36 trays, long st
 	@$(RUN)/python tests/tools/gates.py all
 
 soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
-	@$(RUN)/python tests/soak/live.py
+	@ROUNDS=$${ROUNDS:-200} TRAYS=18 $(RUN)/python -m pytest -s tests/soak
 
 fuzz: venv ## Search new examples for all properties and readers (hours; EXAMPLES=N each, 100000 if unset); gates nothing
 	@SEARCH=1 EXAMPLES=$${EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto -m hypothesis tests/fuzz tests/unit
