@@ -1,12 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory plugin against a script that prints the same as ready JSON, and against static YAML."""
+"""The inventory plugin against a script that prints the same as ready JSON."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,14 +16,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
-from measure import Cost, interleaved
+from measure import Cost, environment, interleaved
 
 NAME = "inventory"
 NOW = "2026-11-21T05:00:00Z"
 TRAYS_PER_RACK = 18
 AIMS = {"fabric file": "1.15, memory 1.2", "simulation": "1.5"}
 SCRIPT = "script with ready JSON"
-STATIC = "static YAML"
 _HEAD = (
     "| trays | command | inventory | wall s | CPU s | memory MB | wall ratio | CPU ratio | memory ratio | aim |",
     "|--:|---|---|--:|--:|--:|--:|--:|--:|--:|",
@@ -33,21 +31,15 @@ _HEAD = (
 
 def table(racks: int, rounds: int, scratch: Path) -> str:
     """The comparison as a Markdown table."""
-    compared = _compare(racks, rounds, scratch)
-    ratios = []
-    for command, costs in compared.items():
-        ours, static = costs["fabric file"], costs[STATIC]
-        ratios.append(f"`{command}` {ours.wall / static.wall:.3f} (CPU {ours.cpu / static.cpu:.3f})")
-    against_static = f"The fabric file against the static YAML, aim 0.15: {', '.join(ratios)}."
-    return "\n".join([*_HEAD, *_rows(racks, compared), "", against_static])
+    return "\n".join([*_HEAD, *_rows(racks, _compare(racks, rounds, scratch))])
 
 
 def _compare(racks: int, rounds: int, scratch: Path) -> dict[str, dict[str, Cost]]:
     """Command -> inventory -> cost. Order matters: what is divided by stands first."""
     scratch.mkdir(parents=True, exist_ok=True)
     tools = Path(sys.executable).parent
-    environment = _environment(scratch)
-    inventories = _inventories(racks, scratch, tools, environment)
+    settings = environment(scratch)
+    inventories = _inventories(racks, scratch, tools, settings)
     commands = {
         "ansible all --list-hosts": lambda path: [str(tools / "ansible"), "-i", path, "all", "--list-hosts"],
         "ansible-inventory --list": lambda path: [str(tools / "ansible-inventory"), "-i", path, "--list"],
@@ -55,7 +47,7 @@ def _compare(racks: int, rounds: int, scratch: Path) -> dict[str, dict[str, Cost
     costs = {}
     for text, command in commands.items():
         runs = {name: command(str(path)) for name, path in inventories.items()}
-        costs[text] = interleaved(runs, environment, scratch, rounds, slow=[STATIC])
+        costs[text] = interleaved(runs, settings, scratch, rounds)
     # The last outputs are those of --list: all must equal that of the fabric file.
     printed = {name: _sorted(json.loads((scratch / name).read_text())) for name in inventories if name != "simulation"}
     for name, inventory in printed.items():
@@ -64,7 +56,7 @@ def _compare(racks: int, rounds: int, scratch: Path) -> dict[str, dict[str, Cost
     return costs
 
 
-def _inventories(racks: int, scratch: Path, tools: Path, environment: Mapping[str, str]) -> dict[str, Path]:
+def _inventories(racks: int, scratch: Path, tools: Path, settings: Mapping[str, str]) -> dict[str, Path]:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
     placed = place(None, None, observations, [row.tray for row in observations], NOW, Policy())
@@ -74,16 +66,13 @@ def _inventories(racks: int, scratch: Path, tools: Path, environment: Mapping[st
         SCRIPT: scratch / "script.sh",
         "fabric file": scratch / "file.nvlink.yml",
         "simulation": scratch / "simulated.nvlink.yml",
-        STATIC: scratch / "static.yml",
     }
     plugin = "plugin: rackscale.nvlink.fabric\n"
     paths["fabric file"].write_text(f"{plugin}sources: [fabric_file]\nfabric_file: fabric.json\n")
     paths["simulation"].write_text(f"{plugin}sources: [simulation]\nsimulation: {json.dumps(shape)}\n")
     command = [str(tools / "ansible-inventory"), "-i", str(paths["fabric file"]), "--list", "--export"]
     with (scratch / "ready.json").open("wb") as file:
-        subprocess.run(command, env=environment, stdout=file, check=True)
-    with paths[STATIC].open("wb") as file:
-        subprocess.run([*command, "--yaml"], env=environment, stdout=file, check=True)
+        subprocess.run(command, env=settings, stdout=file, check=True)
     paths[SCRIPT].write_text(f"#!/bin/sh\nexec cat {scratch}/ready.json\n")
     paths[SCRIPT].chmod(0o755)
     return paths
@@ -108,20 +97,4 @@ def _sorted(inventory: dict[str, Any]) -> dict[str, Any]:
     return {
         name: {key: sorted({*value} - empty) if isinstance(value, list) else value for key, value in group.items()}
         for name, group in inventory.items()
-    }
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """Ansible's defaults, whatever the user has configured."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    empty = scratch / "ansible.cfg"
-    empty.touch()
-    collections = next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"
-    return {
-        **kept,
-        "ANSIBLE_CONFIG": str(empty),
-        "ANSIBLE_COLLECTIONS_PATH": str(collections),
-        "ANSIBLE_HOME": str(scratch / "home"),
-        "ANSIBLE_LOCALHOST_WARNING": "false",
-        "ANSIBLE_NOCOLOR": "true",
     }

@@ -16,22 +16,18 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
-from measure import Cost, once
+from ansible_collections.rackscale.nvlink.tests.integration.conftest import LAB, running_lab
+from measure import Cost, environment, once
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import image
 
 NAME = "live"
-# The ssh client: that of the trays' release, or this machine's.
-TRAYS, MACHINE = "trays", "machine"
 FANOUT = 64
 FORKS = 50
 SMI, FLOOR, OURS, ANSIBLE = "clush nvidia-smi -q -x", "clush python3 -c pass", "source ssh", "ansible fabric_facts"
-LAB = Path(__file__).resolve().parents[1] / "lab" / "lab"
 ASK = """
 import sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
@@ -41,23 +37,30 @@ sys.exit(not all(row.identity for row in observations))
 """
 
 
-def table(targets: int, rounds: int, scratch: Path, ssh: str) -> str:
+def table(targets: int, rounds: int, scratch: Path) -> str:
     """The whole comparison as a Markdown table; the slow Ansible runs in the first round only."""
     scratch.mkdir(parents=True, exist_ok=True)
-    environment = _environment(scratch, ssh)
+    _ssh_of_trays(scratch / "bin")
+    settings = environment(
+        scratch,
+        PATH=f"{scratch / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        ANSIBLE_PYTHON_INTERPRETER="/usr/bin/python3",
+        ANSIBLE_SSH_COMMON_ARGS=f"-F {scratch / 'ssh_config'}",
+    )
     lines = [
         f"| {targets} ssh targets | wall s | hosts/s | against {SMI} | the same, of CPU | aim | against Ansible "
         "| the same, of CPU | aim | controller CPU ms/host | against clush | aim | trays' |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    with _lab(f"bench-{os.getpid()}") as name:
+    with running_lab(scratch, "four.yml", f"bench-{os.getpid()}") as racks:
+        name = racks.name
         commands = _commands(name, targets, scratch)
         measured: dict[str, list[tuple[Cost, float]]] = {command: [] for command in commands}
         for number in range(max(rounds, 1)):
             for command, argv in commands.items():
                 if not number or command != ANSIBLE:
                     before = _seconds_of_trays(name)
-                    cost = once(argv, environment, scratch / "output")
+                    cost = once(argv, settings, scratch / "output")
                     measured[command].append((cost, _seconds_of_trays(name) - before))
     # The best run of each: whatever else the machine did can only have made it slower.
     best = {command: min(runs, key=lambda run: run[0].wall) for command, runs in measured.items()}
@@ -70,7 +73,7 @@ def table(targets: int, rounds: int, scratch: Path, ssh: str) -> str:
         columns += [f"{cost.cpu / targets * 1e3:.0f}", f"{cost.cpu / best[SMI][0].cpu:.2f}"]
         columns += ["<= 1" if command == OURS else "", f"{trays / targets * 1e3:.0f}"]
         lines.append(f"| {' | '.join(columns)} |")
-    version = subprocess.run(["ssh", "-V"], env=environment, check=True, capture_output=True, text=True).stderr
+    version = subprocess.run(["ssh", "-V"], env=settings, check=True, capture_output=True, text=True).stderr
     return "\n".join([*lines, "", f"The ssh of all of them: {version.split(',')[0].strip()}."])
 
 
@@ -107,38 +110,9 @@ def _commands(name: str, targets: int, scratch: Path) -> dict[str, list[str]]:
     }
 
 
-@contextmanager
-def _lab(name: str) -> Iterator[str]:
-    scenario = LAB.parent / "scenarios" / "four.yml"
-    try:
-        subprocess.run([sys.executable, LAB, "up", "--name", name, "--scenario", scenario], check=True, stdout=2)
-        yield name
-    finally:
-        subprocess.run([sys.executable, LAB, "down", "--name", name], check=True)
-
-
 def _seconds_of_trays(name: str) -> float:
     """CPU seconds that the lab's hosts have used so far."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     root = next(fields[1] for fields in mounts if fields[2] == "cgroup2")
     found = (Path(root) / f"nvlab-{name}" / "cpu.stat").read_text().split()
     return int(found[found.index("usage_usec") + 1]) / 1e6
-
-
-def _environment(scratch: Path, ssh: str) -> Mapping[str, str]:
-    """Ansible's defaults; its kept connections are no help to the one run that it does."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "CLUSTERSHELL_"))}
-    empty = scratch / "ansible.cfg"
-    empty.touch()
-    if ssh == TRAYS:
-        _ssh_of_trays(scratch / "bin")
-        kept["PATH"] = f"{scratch / 'bin'}{os.pathsep}{kept['PATH']}"
-    return {
-        **kept,
-        "ANSIBLE_CONFIG": str(empty),
-        "ANSIBLE_COLLECTIONS_PATH": str(next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"),
-        "ANSIBLE_HOME": str(scratch / "home"),
-        "ANSIBLE_NOCOLOR": "true",
-        "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
-        "ANSIBLE_SSH_COMMON_ARGS": f"-F {scratch / 'ssh_config'}",
-    }

@@ -20,7 +20,6 @@ from pathlib import Path
 import ages
 import imex
 import live
-import payload
 import placing
 import runs
 import slurm_playbook
@@ -38,29 +37,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
-    ssh_help = "which ssh client --live uses: of the trays' release or of this machine (trays)"
-    parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
-    parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
-    runs_help = (
-        "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288,1008 (root)"
-    )
+    runs_help = "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288 (root)"
     parser.add_argument("--runs", metavar="SIZES", help=runs_help)
-    only_help = "measure only these runs of --runs, such as 'imex,site --check', with their pings"
-    parser.add_argument("--only", metavar="RUNS", help=only_help)
     parser.add_argument("--ages", action="store_true", help="print the commit of each table, and how many followed")
     options = parser.parse_args()
     if options.ages:
         for name, commit, since in ages.ages():
             print(f"{name:20}{commit:14}{since} commits of its code since")
         return 0
-    if options.only and (options.write or not options.runs):
-        parser.error("--only needs --runs, and its table is not complete enough for --write")
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        rounds = 1 if name in (runs.NAME, slurm_playbook.NAME, payload.NAME) else options.rounds
+        rounds = 1 if name in (runs.NAME, slurm_playbook.NAME) else options.rounds
         best = options.live or options.imex
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -72,15 +62,12 @@ def main() -> int:
 def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
     """Yield name and text of each table as soon as it is measured."""
     if options.live:
-        yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME, options.ssh)
+        yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME)
     elif options.runs:
         sizes = [int(size) for size in options.runs.split(",")]
-        only = [name.strip() for name in (options.only or "").split(",") if name.strip()]
-        yield runs.NAME, runs.table(sizes, scratch / runs.NAME, only)
+        yield runs.NAME, runs.table(sizes, scratch / runs.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
-    elif options.payload:
-        yield payload.NAME, payload.table()
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
     else:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
-from measure import Cost, once
+from measure import Cost, environment, once
 
 NAME = "runs"
 TRAYS_PER_RACK = 18
@@ -81,28 +81,20 @@ esac
 }
 
 
-def table(sizes: Sequence[int], scratch: Path, only: Sequence[str] = ()) -> str:
-    """The costs of each playbook at each number of trays, and what they give for TARGET trays.
-
-    only: the runs to measure, with the pings that they are compared with; all where it is empty.
-    """
-    measured = {size: _measure(Site(size, scratch / str(size)), only) for size in sizes}
+def table(sizes: Sequence[int], scratch: Path) -> str:
+    """The costs of each playbook at each number of trays, and what they give for TARGET trays."""
+    measured = {size: _measure(Site(size, scratch / str(size))) for size in sizes}
     return "\n".join([*_rows(measured), "", *_growth(measured)])
 
 
-def _measure(site: Site, only: Sequence[str]) -> dict[str, Cost]:
+def _measure(site: Site) -> dict[str, Cost]:
     """name -> cost; a ping runs before the others and mostly after them, too, so that other load affects both."""
     commands = site.commands()
-    unknown = [name for name in only if name not in commands]
-    if unknown:
-        raise SystemExit(f"no run {unknown[0]!r} of {site.size} trays; name any of: {', '.join(commands)}")
-    chosen = {*only, *map(_ping_of, only)} if only else set(commands)
     site.prepare()
     costs: dict[str, list[Cost]] = {}
-    names = [name for name in commands if name in chosen]
-    again = [name for name in (PING, IMEX_PING) if name in chosen and site.size <= TWO_PINGS]
-    for name in (*names, *again):
-        cost = once(commands[name], site.environment(), site.folder / "output")
+    again = [name for name in (PING, IMEX_PING) if name in commands and site.size <= TWO_PINGS]
+    for name in (*commands, *again):
+        cost = once(commands[name], environment(site.folder), site.folder / "output")
         print(f"{site.size} {name}: {cost}", file=sys.stderr, flush=True)
         costs.setdefault(name, []).append(cost)
     return {name: min(runs, key=lambda run: run.cpu) for name, runs in costs.items()}
@@ -167,7 +159,6 @@ class Site:
         """Make trays, inventory and fabric file; without the tables' figures, which begin afterwards."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        (self.folder / "ansible.cfg").touch()
         _write(self.folder / "ssh", SSH, 0o755)
         simulation = {"plugin": "rackscale.nvlink.fabric", "sources": ["simulation"], "simulation": self.simulation}
         self._json("simulation.nvlink.yml", simulation)
@@ -201,7 +192,7 @@ class Site:
                 self._make_overlay(self.trays / name, address, [address for _name, address in members])
         done = subprocess.run(
             self._imex("--limit", f"nvlink_clique_{first}"),
-            env=self.environment(),
+            env=environment(self.folder),
             capture_output=True,
             text=True,
             check=False,
@@ -298,23 +289,12 @@ class Site:
         return ["-i", str(self.folder / f"{hosts}.nvlink.yml"), "-i", str(self.folder / "hosts.yml")]
 
     def _run(self, command: Sequence[str]) -> None:
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment(self.folder), capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
 
     def _json(self, name: str, data: Any) -> None:
         _write(self.folder / name, json.dumps(data))
-
-    def environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        return {
-            **kept,
-            "ANSIBLE_CONFIG": str(self.folder / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"),
-            "ANSIBLE_HOME": str(self.folder / "home"),
-            "ANSIBLE_NOCOLOR": "true",
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-        }
 
 
 def _own_files(folder: str, names: Sequence[str]) -> set[str]:
