@@ -15,6 +15,7 @@ after another at a lower priority. A test that fails is red: nothing is tried tw
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -23,8 +24,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,11 +37,7 @@ from nvlab.tools import ensure_tools  # noqa: E402
 
 LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
-LOG_TAIL_LINES = 120
-MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
-# As Ansible prints it, and as pytest quotes that.
-ERROR = r"^(?:E?\s+)?((?:\[ERROR\]: |fatal: \[).*)"
-MAX_NAMED, MAX_NAME_LENGTH = 10, 600
+LOG_TAIL_LINES, MAX_NAMED = 120, 10
 PROGRESS_SECONDS = 20
 # Of pytest -v: how far it is, and the line that it ends with.
 PERCENT = re.compile(r"\[ *(\d+%)\]")
@@ -54,6 +52,8 @@ NOT_IN_ARTIFACT = "--exclude tests/ --exclude molecule/"
 LEVELS = {"unit": ("unit",), "check": ("unit", "check"), "test": ("unit", "check", "test"), "all": ("all",)}
 # The reason of a test that compares ours with others' published files, which a user of the collection does not have.
 NOT_OURS = "next to the checkout"
+STARTED = time.monotonic()
+ON_LAB = threading.Lock()
 
 
 def _not_root() -> str | None:
@@ -141,53 +141,6 @@ class Outcome:
     skipped: list[str]
 
 
-class Console:
-    """Lines about the gates: when one begins or ends, and every 20 s how far the running ones are."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, float] = {}
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._started = time.monotonic()
-
-    def begin(self, gate: Gate) -> None:
-        with self._lock:
-            self._running[gate.name] = time.monotonic()
-            self._print("begin", gate.name)
-
-    def end(self, outcome: Outcome) -> None:
-        with self._lock:
-            self._running.pop(outcome.gate.name, None)
-            verdict = "FAILED" if outcome.failed else "skipped" if not outcome.passed else "ok"
-            self._print(verdict, f"{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s")
-            if outcome.failed:
-                lines = _log(outcome.gate.name).splitlines()
-                # Ansible's own errors are far above the end of a long play's output.
-                errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(ERROR, line)]
-                errors = [*_failures(lines), *list(dict.fromkeys(errors))[-MAX_ERRORS:]]
-                print("\n".join(f"    | {line}" for line in [*errors, *lines[-LOG_TAIL_LINES:]]), flush=True)
-
-    def __enter__(self) -> Console:
-        self._thread = threading.Thread(target=self._report, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _report(self) -> None:
-        while not self._over.wait(PROGRESS_SECONDS):
-            with self._lock:
-                now = time.monotonic()
-                rows = [f"{name} {progress(name) or f'{now - begun:.0f} s'}" for name, begun in self._running.items()]
-                self._print("running", ", ".join(rows))
-
-    def _print(self, word: str, text: str) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - self._started), 60)
-        print(f"{minutes:3}:{seconds:02} {word:8}{text}", flush=True)
-
-
 def _log(name: str) -> str:
     log = LOGS / f"{name}.log"
     return log.read_text(errors="replace") if log.exists() else ""
@@ -231,9 +184,10 @@ def run(gate: Gate, environment: dict[str, str]) -> Outcome:
     reason = gate.blocked()
     if reason:
         return Outcome(gate, 0.0, 0, 0, [f"{gate.name}: {reason}"])
+    _print("begin", gate.name)
     more = {"EXAMPLES": gate.examples} if gate.examples else {}
     start = time.monotonic()
-    with (LOGS / f"{gate.name}.log").open("w") as output:
+    with ON_LAB if gate.on_lab else nullcontext(), (LOGS / f"{gate.name}.log").open("w") as output:
         status = subprocess.run(
             gate.command(),
             cwd=CHECKOUT,
@@ -250,61 +204,44 @@ def run(gate: Gate, environment: dict[str, str]) -> Outcome:
     return Outcome(gate, seconds, int(status == 0), int(status != 0), [])
 
 
-def _failures(lines: Sequence[str]) -> list[str]:
-    """The lines of pytest's summary that name a failed test."""
-    return [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-
-
 def names(outcome: Outcome) -> list[str]:
     """What failed in a gate, for the last lines: who reads a cut report sees at least these."""
-    if not outcome.failed:
-        return []
     lines = _log(outcome.gate.name).splitlines()
-    shown = [line[:MAX_NAME_LENGTH] for line in dict.fromkeys(_failures(lines) or lines[-1:])]
-    more = [f"and {len(shown) - MAX_NAMED} more"] if len(shown) > MAX_NAMED else []
-    return [f"{outcome.gate.name}: {line}" for line in [*shown[:MAX_NAMED], *more]]
+    failures = [line for line in lines if line.startswith(("FAILED ", "ERROR "))] or lines[-1:]
+    return [f"{outcome.gate.name}: {line}" for line in failures[:MAX_NAMED]] if outcome.failed else []
 
 
 def select(words: list[str]) -> list[Gate]:
-    if len(words) == 1 and words[0] in LEVELS and words[0] != "unit":
-        return [gate for gate in GATES if gate.level in LEVELS[words[0]]]
-    known = {gate.name: gate for gate in GATES}
-    unknown = [word for word in words if word not in known]
-    if unknown or not words:
-        sys.exit(
-            f"gates: {' '.join(unknown) or 'no gate'} is not a gate; "
-            f"use {', '.join(LEVELS)} or some of: {' '.join(known)}."
-        )
-    return [known[word] for word in words]
+    """The gates of levels and the named ones."""
+    levels = {level for word in words for level in LEVELS.get(word, ())}
+    return [gate for gate in GATES if gate.name in words or gate.level in levels]
 
 
-def run_all(gates: list[Gate], environment: dict[str, str], console: Console) -> list[Outcome]:
-    """Run the gates on the lab one after another and, beside them, the others; the outcomes as they end.
-
-    When the lab's gates are done, both workers take the others.
-    """
-    on_lab = deque(gate for gate in gates if gate.on_lab)
-    others = deque(gate for gate in gates if not gate.on_lab)
-    outcomes: list[Outcome] = []
-
-    def work(queues: Sequence[deque[Gate]]) -> None:
-        for queue in queues:
-            while True:
-                try:
-                    gate = queue.popleft()
-                except IndexError:
-                    break
-                console.begin(gate)
-                outcome = run(gate, environment)
+def run_all(gates: list[Gate], environment: dict[str, str]) -> list[Outcome]:
+    """Run the gates on the lab one after another and, beside them, the others; what failed is printed as it ends."""
+    outcomes = []
+    with ThreadPoolExecutor(2) as pool:
+        in_order = sorted(gates, key=lambda gate: not gate.on_lab)
+        running = {pool.submit(run, gate, environment): gate for gate in in_order}
+        while running:
+            ended, _others = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)
+            for one in ended:
+                outcome = one.result()
                 outcomes.append(outcome)
-                console.end(outcome)
-
-    workers = [threading.Thread(target=work, args=(queues,)) for queues in ((on_lab, others), (others,))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+                verdict = "FAILED" if outcome.failed else "skipped" if not outcome.passed else "ok"
+                _print(verdict, f"{running.pop(one).name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s")
+                tail = _log(outcome.gate.name).splitlines()[-LOG_TAIL_LINES:]
+                for line in [*names(outcome), *tail] if outcome.failed else ():
+                    print(f"    | {line}")
+            if not ended:
+                shown = [f"{gate.name} {progress(gate.name)}" for one, gate in running.items() if one.running()]
+                _print("running", ", ".join(shown))
     return outcomes
+
+
+def _print(word: str, text: str) -> None:
+    minutes, seconds = divmod(int(time.monotonic() - STARTED), 60)
+    print(f"{minutes:3}:{seconds:02} {word:8}{text}", flush=True)
 
 
 def prepare(gates: list[Gate]) -> None:
@@ -318,13 +255,14 @@ def prepare(gates: list[Gate]) -> None:
 
 
 def main() -> int:
-    gates = select(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Run the gates of a level, or the named ones.")
+    parser.add_argument("words", nargs="+", choices=[*LEVELS, *(gate.name for gate in GATES)], metavar="LEVEL|NAME")
+    gates = select(parser.parse_args().words)
     LOGS.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     prepare(gates)
-    with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets, Console() as console:
-        outcomes = run_all(gates, _environment(sockets), console)
-    print(f"{(time.monotonic() - started) / 60:.1f} minutes")
+    with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets:
+        outcomes = run_all(gates, _environment(sockets))
+    print(f"{(time.monotonic() - STARTED) / 60:.1f} minutes")
     skipped = [line for outcome in outcomes for line in outcome.skipped]
     failed = sum(outcome.failed for outcome in outcomes)
     if skipped and os.environ.get("CI") == "true":

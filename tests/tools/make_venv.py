@@ -90,13 +90,10 @@ def find_python(uv: Path, wanted: str | None) -> str:
         if not found.returncode:
             candidates.insert(0, found.stdout.strip())
         for candidate in candidates:
-            probe = (
-                subprocess.run([str(candidate), "-c", "import venv"], capture_output=True, check=False)
-                if Path(candidate).exists()
-                else None
-            )
-            if probe and not probe.returncode:
-                return str(candidate)
+            if Path(candidate).exists():
+                probe = subprocess.run([str(candidate), "-c", "import venv"], capture_output=True, check=False)
+                if not probe.returncode:
+                    return str(candidate)
     sys.exit(f"make_venv: no Python {' or '.join(versions)} on this machine: install one of them and try again.")
 
 
@@ -139,9 +136,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where to make it (default: ./.venv)")
     parser.add_argument("--python", choices=PYTHONS, help="this Python and no other")
-    parser.add_argument(
-        "--tests-only", action="store_true", help="of the developers' tools, only what the tests import"
-    )
     options = parser.parse_args()
     options.venv = options.venv.absolute()
     uv = find_uv()
@@ -151,16 +145,11 @@ def main() -> None:
     environment["UV_SYSTEM_CERTS"] = "1"
     environment.pop("VIRTUAL_ENV", None)
     print(f"{options.venv.name}: download and install the packages of uv.lock (minutes the first time)", flush=True)
-    groups = ["--no-dev", "--group", "bootstrap", "--group", "test"] if options.tests_only else []
-    run([uv, "sync", "--quiet", "--frozen", "--python", interpreter, *groups], cwd=CHECKOUT, env=environment)
+    run([uv, "sync", "--quiet", "--frozen", "--python", interpreter], cwd=CHECKOUT, env=environment)
     python = options.venv / "bin" / "python"
     root = install_collections(python)
     core = run([python, "-c", "import ansible.release as r, platform; print(r.__version__, platform.python_version())"])
-    print(
-        "{}: ansible-core {}, Python {}, collections in {}".format(
-            options.venv.name, *core.split(), root.relative_to(options.venv)
-        )
-    )
+    print("{}: ansible-core {}, Python {}, collections in {}".format(options.venv.name, *core.split(), root))
 
 
 if __name__ == "__main__":

@@ -65,19 +65,8 @@ def run(*command: str | Path) -> None:
 
 def export(form: str, target: Path) -> None:
     """The libraries of uv.lock that a controller needs."""
-    run(
-        find_uv(),
-        "export",
-        "--frozen",
-        "--no-dev",
-        "--no-annotate",
-        "--no-header",
-        "--quiet",
-        "--format",
-        form,
-        "-o",
-        target,
-    )
+    options = "export --frozen --no-dev --no-annotate --no-header --quiet"
+    run(find_uv(), *options.split(), "--format", form, "-o", target)
 
 
 def build(folder: Path) -> None:
