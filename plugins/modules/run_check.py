@@ -15,12 +15,11 @@ description:
   - Checks the tags and the limit of the command line, and variables that name hosts or trays, before anything is done.
     Ansible itself ends with exit status 0 where a pattern matches no host, or where no task has a tag.
   - Each list holds names of variables. Their values are read as localhost has them.
-  - Fails for an extra variable that nothing reads, where its name is within two edits of a variable of this collection
+  - Fails for an extra variable that nothing reads, where its name is similar to a variable of this collection
     or has a prefix that only this collection uses. In the inventory such a name is a warning.
   - Fails for a value of a wrong type, for a negative number, and for a value that is none of the choices or that has an
-    unknown key. All extra variables are checked, and of the inventory those that the playbook reads, on localhost, on
-    hosts with a file in C(host_vars) and on one host of each group and of each variable that inventory files set for
-    single hosts. Templates are not evaluated.
+    unknown key. All extra variables are checked, and of the inventory those that the playbook reads, on localhost and
+    on up to 1,000 hosts, one of each group first. Templates are not evaluated.
   - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
     a warning.
 notes:

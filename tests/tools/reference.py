@@ -159,8 +159,8 @@ def _playbook_sections() -> Iterator[str]:
         " Each supports `--check` and `--diff`, and a second run changes nothing."
         " In the tables, the default follows the semicolon.\n\n"
         "Each checks its variables before it asks a host. An extra variable (`-e`) that nothing reads fails the run"
-        " where it is within two edits of a known one (one edit if it has up to ten letters and the known one has a"
-        " prefix that others use too), or where only this collection uses its prefix; in the inventory it is a warning."
+        " where it is similar to a known one, or where only this collection uses its prefix; in the inventory it is a"
+        " warning."
         " A value of a wrong type, a negative number, and a value that is none of the choices or has an unknown key"
         " fail the run.\n"
     )

@@ -67,10 +67,9 @@ REMOVED = frozenset(
 )
 """Variables that were removed; each has an anchor in docs/upgrading.md."""
 
-MAX_EDITS = 2
-# In a short name edits change too much of it: temp_dir is no demo_dir, and vendor_dir no render_dir, by two.
-MIN_LENGTH = 5
-MAX_SHORT = 10
+LIKENESS = 0.87
+"""Of difflib: a name of 8 letters with one other letter has it. Others' vendor_dir is no render_dir, slurm_user no
+slurm_cluster."""
 
 MAX_SENTENCES = 5
 Value = tuple[str, Any]
@@ -89,23 +88,14 @@ _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNO
 
 def unknown(names: Collection[str]) -> dict[str, str]:
     """Names that nothing reads and that look like ours -> the variable that was meant, or an empty text."""
+    import difflib  # only needed for a name that may be wrong
+
     found = {}
     for name in names - VARIABLES.keys() - words() - OWN_FACTS - REMOVED:
-        if name.startswith(("ansible_", "_")) or len(name) < MIN_LENGTH:
-            continue
-        letters = set(name)
-        close = [
-            (number, known)
-            for known in VARIABLES
-            # To count edits takes long: each takes one letter out and puts one in.
-            if len(letters.symmetric_difference(known)) <= 2 * MAX_EDITS
-            and (number := edits(name, known)) <= MAX_EDITS
-            and (number < MAX_EDITS or len(name) > MAX_SHORT or known.startswith(OWN_PREFIXES))
-        ]
-        if close:
-            found[name] = min(close)[1]
-        elif name.startswith(OWN_PREFIXES):
-            found[name] = ""
+        if not name.startswith(("ansible_", "_")):
+            close = difflib.get_close_matches(name, VARIABLES, 1, LIKENESS)
+            if close or name.startswith(OWN_PREFIXES):
+                found[name] = "".join(close)
     return found
 
 
@@ -168,24 +158,6 @@ def joined(sentences: Sequence[str]) -> str:
     """All sentences as one message, of which the first ones are said."""
     more = len(sentences) - MAX_SENTENCES
     return " ".join([*sentences[:MAX_SENTENCES], *([f"There are {more} more of these."] if more > 0 else [])])
-
-
-def edits(one: str, other: str, limit: int = MAX_EDITS) -> int:
-    """How many letters to insert, delete, replace or swap to make one text of the other; at most limit + 1."""
-    if abs(len(one) - len(other)) > limit:
-        return limit + 1
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
-        older, before, row = before, row, [i]
-        for j, wanted in enumerate(other, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
-                cost = min(cost, older[j - 2] + 1)
-            row.append(cost)
-        if min(row) > limit and min(before) > limit:
-            return limit + 1
-    return min(row[-1], limit + 1)
 
 
 def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:

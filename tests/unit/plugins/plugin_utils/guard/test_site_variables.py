@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
-    OWN_PREFIXES,
-    VARIABLES,
-    words,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES, words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +35,7 @@ def test_a_name_that_nothing_reads_is_found(name: str, meant: str) -> None:
     [
         *("site_name", "slurm_version", "report_title", "render_engine", "verify_ssl", "edit_mode", "drain_time"),
         *("resume_after", "spares_shelf", "ansible_user", "_private", "awx_job_id", "tower_user_name", "kube_version"),
-        *("x", "dir", "host", "imex", "ntp_servers", "vendor_dir", "temp_dir"),
+        *("x", "dir", "host", "imex", "ntp_servers", "vendor_dir", "temp_dir", "slurm_user"),
         # Known: an option, a registered variable, one of the inventory plugin, a fact of a module.
         *("imex_owner", "fabric_observed", "nvlink_clique_name", "nvlink_fabric", "demo_dir", "run_plan"),
     ],
@@ -144,15 +140,9 @@ def test_a_variable_that_another_one_names_or_has_in_a_template_is_read() -> Non
 
 
 @given(st.sampled_from(sorted(VARIABLES)), st.data())
-def test_no_name_within_two_edits_is_passed_over(known: str, data: st.DataObject) -> None:
-    name = known
-    is_short = len(known) <= site_variables.MAX_SHORT + 2 and not known.startswith(OWN_PREFIXES)
-    for _edit in range(1 if is_short else 2):
-        place = data.draw(st.integers(0, len(name) - 1))
-        new = data.draw(st.text("abcxyz_", max_size=2))
-        name = name[:place] + new + name[place + 1 :] if len(new) < 2 else name[:place] + new[:1] + name[place:]
-    if name in VARIABLES or name in words() or name.startswith("_"):
-        return
-    found = site_variables.unknown({name})
-    assert found[name] in VARIABLES
-    assert site_variables.edits(name, found[name]) <= 2
+def test_no_name_with_one_wrong_letter_is_passed_over(known: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(known) - 1))
+    new = data.draw(st.text("abcxyz_", max_size=2))
+    name = known[:place] + (new if len(new) < 2 else new[:1] + known[place]) + known[place + 1 :]
+    if name not in VARIABLES and name not in words() and not name.startswith("_"):
+        assert site_variables.unknown({name})[name] in VARIABLES
