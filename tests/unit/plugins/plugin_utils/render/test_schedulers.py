@@ -6,17 +6,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jmespath
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import WORKLOADS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-EXPECTED = Path(__file__).resolve().parents[3] / "fixtures" / "kubernetes"
+CLIQUE, HOST = schedulers.CLIQUE, schedulers.HOSTNAME
+# Two cliques of 18 trays.
+WHOLE = fabrics.fabric(split=())
+R01, R02 = (clique.text for clique in schedulers.describe(WHOLE).cliques)
 
 
 def rendered(fabric: model.Fabric) -> dict[str, str]:
@@ -47,9 +52,50 @@ def shared_fabric() -> model.Fabric:
     return made
 
 
-def test_every_file_is_the_expected_one() -> None:
-    expected = {f"kubernetes/{path.name}": path.read_text() for path in EXPECTED.iterdir()}
-    assert rendered(fabrics.fabric(racks=2, trays=2, split=())) == expected
+def test_a_cluster_has_a_file_of_each_scheduler_and_workload() -> None:
+    made = rendered(WHOLE)
+    topologies = [f"topology-{name}" for name in schedulers.SCHEDULERS]
+    examples = [f"example-{name}" for name in WORKLOADS]
+    assert set(made) == {f"kubernetes/{name}.yaml" for name in ("dra-values", *topologies, *examples)}
+    assert all(text.startswith(schedulers.HEAD) for text in made.values())
+    assert documents(made["kubernetes/dra-values.yaml"]) == [dra.values(schedulers.describe(WHOLE))]
+
+
+def required(terms: Any) -> dict[str, Any]:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
+def test_the_objects_of_each_scheduler_name_the_label_of_the_clique() -> None:
+    topology = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+    member = {"type": "Node", "selector": {"labelMatch": {"matchLabels": {CLIQUE: R01}}}}
+    for name, specs in {
+        "kai": [{"levels": [{"nodeLabel": CLIQUE, "alias": "nvlink"}, {"nodeLabel": HOST}]}],
+        "kueue": [
+            {"levels": [{"nodeLabel": CLIQUE}, {"nodeLabel": HOST}]},
+            {"nodeLabels": {"nvidia.com/gpu.present": "true"}, "topologyName": "nvlink"},
+        ],
+        "grove": [{"levels": [{"domain": "rack", "key": CLIQUE}, {"domain": "host", "key": HOST}]}],
+        "volcano": [{"tier": 1, "tierName": "nvlink", "members": [member]}],
+    }.items():
+        rows = schedulers.objects(name, topology)
+        assert [row["spec"] for row in rows] == specs
+        assert all(row["metadata"]["labels"] == {schedulers.MANAGED_BY: schedulers.OWNER} for row in rows)
+    for name, own in {
+        "slinky": {"annotations": {schedulers.SLINKY: "nvlink:r01"}},
+        "topograph": {"labels": {"accelerator.topograph.run/domain": R01}},
+    }.items():
+        metadata = [row["metadata"] for row in schedulers.objects(name, topology)]
+        assert metadata == [{"name": "r01t01", **own}, {"name": "r01t02", **own}]
+    requests = [(row["method"], row["path"]) for row in schedulers.objects("runai", topology)]
+    assert requests == [("POST", runai.TOPOLOGIES), ("POST", runai.POOLS)]
+    assert schedulers.objects("lws", topology) == [{"metadata": {"annotations": EXCLUSIVE}}]
+    (hint,) = schedulers.objects("pod-affinity", topology)
+    pods = {"labelSelector": {"matchLabels": {"app": "your-app"}}, "topologyKey": CLIQUE}
+    labelled = {"matchExpressions": [{"key": CLIQUE, "operator": "Exists"}]}
+    assert hint["spec"]["affinity"] == {
+        "nodeAffinity": required({"nodeSelectorTerms": [labelled]}),
+        "podAffinity": required([pods]),
+    }
 
 
 def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
@@ -154,7 +200,8 @@ def test_long_names_stay_unique_and_fit_into_a_pod_name() -> None:
 
 
 def example(name: str, fabric: model.Fabric, *kinds: str) -> list[Any]:
-    return [row for row in documents(rendered(fabric)[f"kubernetes/example-{name}.yaml"]) if row["kind"] in kinds]
+    rows = documents(rendered(fabric)[f"kubernetes/example-{name}.yaml"])
+    return [row for row in rows if not kinds or row["kind"] in kinds]
 
 
 def pods_of(value: Any) -> list[Any]:
@@ -168,27 +215,106 @@ def pods_of(value: Any) -> list[Any]:
     return [found for part in value.values() for found in pods_of(part)]
 
 
-@pytest.mark.parametrize("name", ["jobset", "kai"])
-def test_a_job_larger_than_a_clique_has_one_compute_domain_per_index(name: str) -> None:
-    """Two cliques of 18 trays give two halves of 16."""
-    fabric = fabrics.fabric(split=())
-    (job_set,) = example(name, fabric, "JobSet")
-    parts = [row["template"]["spec"] for row in job_set["spec"]["replicatedJobs"]]
-    assert [part["parallelism"] for part in parts] == [16, 16]
-    domains = [claims(part) for part in parts]
-    assert [len(set(one)) for one in domains] == [1, 1]
-    assert domains[0] != domains[1]
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_worker_takes_a_whole_tray_and_a_channel_of_a_domain_of_its_file(name: str) -> None:
+    rows = example(name, WHOLE)
+    domains = [row["spec"] for row in rows if row["kind"] == "ComputeDomain"]
+    # An older definition requires numNodes.
+    assert all(domain["numNodes"] == 0 for domain in domains)
+    channels = {domain["channel"]["resourceClaimTemplate"]["name"] for domain in domains}
+    workers = [pod for pod in pods_of(rows) if claims(pod)]
+    assert {channel for pod in workers for channel in claims(pod)} == channels
+    for pod in workers:
+        (container,) = pod["spec"]["containers"]
+        assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}, "claims": [{"name": "channel"}]}
+        assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert all(row["metadata"]["labels"][schedulers.MANAGED_BY] == schedulers.OWNER for row in rows)
 
 
-def test_the_halves_for_kueue_are_slices_of_one_pod_set() -> None:
-    (job_set,) = example("kueue", fabrics.fabric(split=()), "JobSet")
-    (part,) = job_set["spec"]["replicatedJobs"]
-    (pod,) = pods_of(job_set)
-    assert part["template"]["spec"]["parallelism"] == 32
-    assert pod["metadata"]["annotations"] == {
-        "kueue.x-k8s.io/podset-slice-required-topology": "nvidia.com/gpu.clique",
-        "kueue.x-k8s.io/podset-slice-size": "16",
-    }
+EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": CLIQUE}
+KAI = {"kai.scheduler/topology": "nvlink", "kai.scheduler/topology-required-placement": CLIQUE}
+SLICES = {"kueue.x-k8s.io/podset-slice-required-topology": CLIQUE, "kueue.x-k8s.io/podset-slice-size": "16"}
+NODES = "affinity.nodeAffinity.*.nodeSelectorTerms[][].matchExpressions[]"
+CHANNELS = "resourceClaims[].resourceClaimTemplateName"
+PARTS = "spec.replicatedJobs[].template"
+
+
+def within(*texts: str) -> list[Any]:
+    """The requirement on nodes of pods that run in these cliques."""
+    return [{"key": CLIQUE, "operator": "In", "values": [*texts]}]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "query", "found"),
+    [
+        ("statefulset", "StatefulSet", f"spec.template.spec.{NODES}", [within(R01)]),
+        # IMEX and NCCL connect before the pods are ready.
+        ("statefulset", "Service", "spec.publishNotReadyAddresses", [True]),
+        # The halves have 16 of 18 trays each, and a ComputeDomain each.
+        ("jobset", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[16, 16], [16, 16]]]),
+        ("jobset", "JobSet", f"{PARTS}.spec.template.spec.{NODES}", [[*within(R01), *within(R02)]]),
+        (
+            "jobset",
+            "JobSet",
+            f"{PARTS}.spec.template.spec.{CHANNELS}",
+            [["nvlink-two-indexes-0-channel", "nvlink-two-indexes-1-channel"]],
+        ),
+        ("lws", "LeaderWorkerSet", "metadata.annotations", [EXCLUSIVE, EXCLUSIVE]),
+        ("lws", "LeaderWorkerSet", "spec.[replicas, leaderWorkerTemplate.size]", [[1, 18], [1, 18]]),
+        (
+            "lws",
+            "LeaderWorkerSet",
+            f"spec.leaderWorkerTemplate.workerTemplate.spec.{NODES}.operator",
+            [["Exists"], ["Exists"]],
+        ),
+        (
+            "kai",
+            "Queue",
+            "[metadata.name, spec.parentQueue, spec.resources.gpu.quota]",
+            [["nvlink", None, 144], ["nvlink-jobs", "nvlink", 144]],
+        ),
+        ("kai", "PyTorchJob", "metadata.annotations", [KAI]),
+        ("kai", "PyTorchJob", 'metadata.labels."kai.scheduler/queue"', ["nvlink-jobs"]),
+        ("kai", "PyTorchJob", "spec.pytorchReplicaSpecs.*.replicas", [[1, 15]]),
+        ("kai", "PyTorchJob", "spec.pytorchReplicaSpecs.*.[template.spec.schedulerName][]", [["kai-scheduler"] * 2]),
+        ("kai", "JobSet", f"{PARTS}.metadata.annotations", [[KAI, KAI]]),
+        ("kai", "JobSet", 'metadata.labels."kai.scheduler/queue"', ["nvlink-jobs"]),
+        ("kai", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[16, 16], [16, 16]]]),
+        ("kai", "JobSet", f"{PARTS}.spec.template.spec.schedulerName", [["kai-scheduler"] * 2]),
+        (
+            "kai",
+            "JobSet",
+            f"{PARTS}.spec.template.spec.{CHANNELS}",
+            [["nvlink-kai-indexes-0-channel", "nvlink-kai-indexes-1-channel"]],
+        ),
+        ("kueue", "ClusterQueue", "spec.resourceGroups[].flavors[].resources[].nominalQuota", [[144, 36]]),
+        ("kueue", "Job", 'metadata.labels."kueue.x-k8s.io/queue-name"', ["nvlink"]),
+        ("kueue", "Job", "spec.[completions, parallelism]", [[16, 16]]),
+        (
+            "kueue",
+            "Job",
+            "spec.template.metadata.annotations",
+            [{"kueue.x-k8s.io/podset-required-topology": CLIQUE}],
+        ),
+        # The halves are slices of one pod set.
+        ("kueue", "JobSet", 'metadata.labels."kueue.x-k8s.io/queue-name"', ["nvlink"]),
+        ("kueue", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[32, 32]]]),
+        ("kueue", "JobSet", f"{PARTS}.spec.template.metadata.annotations", [[SLICES]]),
+        ("nvbandwidth", "MPIJob", "spec.mpiReplicaSpecs.Worker.replicas", [18, 18]),
+        ("nvbandwidth", "MPIJob", f"spec.mpiReplicaSpecs.Worker.template.spec.{NODES}", [within(R01), within(R02)]),
+        (
+            "nvbandwidth",
+            "MPIJob",
+            "spec.mpiReplicaSpecs.Launcher.template.spec.containers[].args[3:6]",
+            [[["ppr:4:node", "-np", "72"]]] * 2,
+        ),
+        ("two-cliques", "MPIJob", "spec.mpiReplicaSpecs.Worker.replicas", [2]),
+        ("two-cliques", "MPIJob", f"spec.mpiReplicaSpecs.Worker.template.spec.{NODES}", [within(R01, R02)]),
+    ],
+)
+def test_an_example_keeps_its_pods_in_cliques(name: str, kind: str, query: str, found: list[Any]) -> None:
+    """kube-scheduler places those pods that it alone schedules in test_k8s_examples.py."""
+    assert [jmespath.search(query, row) for row in example(name, WHOLE, kind)] == found
 
 
 @pytest.mark.parametrize(
