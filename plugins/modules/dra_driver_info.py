@@ -31,7 +31,7 @@ options:
   shape:
     description:
       - The shape of the cluster, which sets the values that it needs. One of V(compute_domains), V(all_dra),
-        V(host_managed), V(gpu_cluster), V(upgrade) and V(mock), as in the role P(rackscale.nvlink.dra_driver#role).
+        V(host_managed) and V(gpu_cluster), as in the role P(rackscale.nvlink.dra_driver#role).
     type: str
     default: compute_domains
   values:

@@ -163,7 +163,7 @@ def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
     """A poisoned cache: the first tray chooses other phases, and one that stops the run."""
     cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}
     inventory = ("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml")
-    facts = {"site_slurm": "managed", "dra_driver_shape": "mock", "fabric_sources": ["simulation"]}
+    facts = {"site_slurm": "managed", "dra_driver_shape": "all_dra", "fabric_sources": ["simulation"]}
     ansible("ansible", "r01t01", *inventory, "-m", "set_fact", "-a", json.dumps({**facts, "cacheable": True}), **cache)
     given = ("-e", f"fabric_file={folder / 'fabric.json'}")
     done = ansible("ansible-playbook", *inventory, "rackscale.nvlink.site", *given, check=False, **cache)

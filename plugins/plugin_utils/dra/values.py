@@ -24,11 +24,9 @@ KUBELET_ROOT = "/var/lib/kubelet"
 KUBELET_FOLDERS = {"kubeletRegistrarDirectoryPath": "plugins_registry", "kubeletPluginsDirectoryPath": "plugins"}
 """Key below kubeletPlugin -> the folder in the kubelet's."""
 
-_WITH_DEVICE_PLUGIN = {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}}
-_MOCK = "/var/lib/nvml-mock"
 # Shape of a cluster -> its values; gpu_cluster has none, since GPU Operator installs the driver.
 SHAPES: dict[str, Values] = {
-    "compute_domains": _WITH_DEVICE_PLUGIN,
+    "compute_domains": {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}},
     "all_dra": {
         "gpuResourcesEnabledOverride": True,
         "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": True}},
@@ -41,12 +39,6 @@ SHAPES: dict[str, Values] = {
         },
     },
     "gpu_cluster": {},
-    "upgrade": {**_WITH_DEVICE_PLUGIN, "nameOverride": OLD_CHART},
-    "mock": {
-        **_WITH_DEVICE_PLUGIN,
-        "nvidiaDriverRoot": f"{_MOCK}/driver",
-        "altProcDevices": f"{_MOCK}/imex/proc-devices",
-    },
 }
 
 

@@ -97,7 +97,7 @@ def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tupl
 @pytest.mark.parametrize(
     ("variables", "collection", "library"),
     [
-        ({"dra_driver_shape": "mock"}, "kubernetes.core", "kubernetes"),
+        ({"dra_driver_shape": "all_dra"}, "kubernetes.core", "kubernetes"),
         ({"imex_tls": "ca"}, "community.crypto", ""),
         ({"imex_network": ["10.0.0.0/8"]}, "", "netaddr"),
         ({"fabric_sources": ["ssh"]}, "", "ClusterShell"),

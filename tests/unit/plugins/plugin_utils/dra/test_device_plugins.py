@@ -73,7 +73,7 @@ def test_each_trace_of_a_device_plugin_is_one_finding(make: Callable[[], dict[st
     assert message.endswith("until their capacity has no nvidia.com/gpu.")
     assert messages(make(), shape="gpu_cluster") == [message]
     # Without GPUs by DRA the device plugin is what allocates them.
-    for shape in ("compute_domains", "host_managed", "mock"):
+    for shape in ("compute_domains", "host_managed"):
         assert messages(make(), shape=shape) == []
 
 

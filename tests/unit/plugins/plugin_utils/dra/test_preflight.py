@@ -248,6 +248,10 @@ def test_without_trays_the_nodes_are_those_with_gpus() -> None:
 BARE = {"metadata": {"name": "n", "labels": {}}}
 
 
+def tainted(key: str, effect: str = "NoSchedule", **more: str) -> dict[str, Any]:
+    return world.node("n", taints=[{"key": key, "effect": effect, **more}])
+
+
 @pytest.mark.parametrize(
     ("plugin", "node", "words"),
     [
@@ -255,26 +259,14 @@ BARE = {"metadata": {"name": "n", "labels": {}}}
         # null removes the chart's default, and a mapping is merged with it.
         ({"affinity": None}, BARE, None),
         ({"affinity": {"podAffinity": {}}}, BARE, "none of the labels"),
-        (
-            {"tolerations": None},
-            world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
-            "not tolerated",
-        ),
+        ({"tolerations": None}, tainted("nvidia.com/gpu"), "not tolerated"),
         ({"nodeSelector": {"zone": "a"}}, world.node("n"), "zone=a"),
         ({"nodeSelector": {"zone": "a"}}, world.node("n", labels={"zone": "a"}), None),
-        ({}, world.node("n", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), None),
-        ({}, world.node("n", taints=[{"key": "team", "effect": "PreferNoSchedule"}]), None),
-        (
-            {"tolerations": [{"key": "team", "value": "a"}]},
-            world.node("n", taints=[{"key": "team", "value": "b", "effect": "NoSchedule"}]),
-            "team:NoSchedule",
-        ),
-        (
-            {"tolerations": [{"operator": "Exists"}]},
-            world.node("n", taints=[{"key": "x", "effect": "NoExecute"}]),
-            None,
-        ),
-        ({}, world.node("n", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), None),
+        ({}, tainted("nvidia.com/gpu"), None),
+        ({}, tainted("team", "PreferNoSchedule"), None),
+        ({"tolerations": [{"key": "team", "value": "a"}]}, tainted("team", value="b"), "team:NoSchedule"),
+        ({"tolerations": [{"operator": "Exists"}]}, tainted("x", "NoExecute"), None),
+        ({}, tainted("node.kubernetes.io/not-ready", "NoExecute"), None),
     ],
 )
 def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], words: str | None) -> None:

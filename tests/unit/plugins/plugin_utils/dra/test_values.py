@@ -92,65 +92,36 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("own", "key", "words"),
+    ("path", "item", "words"),
     [
-        (
-            {"resources": {"computeDomain": {"enabled": True}}},
-            "resources.computeDomain",
-            "write resources.computeDomains",
-        ),
-        ({"nvidiaDriverroot": "/"}, "nvidiaDriverroot", "write nvidiaDriverRoot"),
-        (
-            {"featureGates": {"IMEXDaemonWithDNSNames": False}},
-            "featureGates.IMEXDaemonWithDNSNames",
-            "write IMEXDaemonsWithDNSNames",
-        ),
-        ({"featureGates": {"DynamicMIG": "true"}}, "featureGates.DynamicMIG", "true or false"),
-        (
-            {"featureGates": {"IMEXDaemonsWithDNSNames": False}},
-            "featureGates.ComputeDomainCliques",
-            "needs IMEXDaemonsWithDNSNames",
-        ),
-        (
-            {"featureGates": {"DynamicMIG": True, "MPSSupport": True}},
-            "featureGates.DynamicMIG",
-            "together with MPSSupport",
-        ),
-        ({"featureGates": {"DeviceMetadata": True}}, "featureGates.DeviceMetadata", "needs PassthroughSupport"),
-        ({"resources": {"gpus": {"enabled": "false"}}}, "resources.gpus.enabled", "true or false"),
-        ({"controller": "all"}, "controller", "is not a mapping"),
-        ({"controller": None}, "controller", "removes the chart's default"),
-        ({"controller": {"replicas": "2"}}, "controller.replicas", "is not an integer"),
-        ({"serviceAccount": {"annotations": "a=b"}}, "serviceAccount.annotations", "a mapping"),
-        (
-            {"controller": {"metrics": {"httpEndpoint": ":70000"}}},
-            "controller.metrics.httpEndpoint",
-            "is not an address with a port, such as :8080",
-        ),
-        ({"logVerbosity": "loud"}, "logVerbosity", "an integer"),
-        ({"nvidiaDriverRoot": "run/nvidia/driver"}, "nvidiaDriverRoot", "absolute path"),
-        (
-            {"kubeletPlugin": {"kubeletPluginsDirectoryPath": "/var/lib\nkubelet"}},
-            "kubeletPlugin.kubeletPluginsDirectoryPath",
-            "absolute path",
-        ),
-        ({"imagePullSecrets": {"name": "x"}}, "imagePullSecrets", "is not a list"),
-        (
-            {"controller": {"leaderElection": {"leaseDuration": "15"}}},
-            "controller.leaderElection.leaseDuration",
-            "a duration such as 15s",
-        ),
-        ({"consumableShares": 1_000_000}, "consumableShares", "from 1 on"),
-        ({"image": {"tag": 1.5}}, "image.tag", "is not a string"),
-        ({"image": {"tag": None}}, "image.tag", "remove it"),
+        ("resources.computeDomain", {"enabled": True}, "write resources.computeDomains"),
+        ("nvidiaDriverroot", "/", "write nvidiaDriverRoot"),
+        ("featureGates.IMEXDaemonWithDNSNames", False, "write IMEXDaemonsWithDNSNames"),
+        ("featureGates.DynamicMIG", "true", "true or false"),
+        ("featureGates.DeviceMetadata", True, "needs PassthroughSupport"),
+        ("resources.gpus.enabled", "false", "true or false"),
+        ("controller", "all", "is not a mapping"),
+        ("controller", None, "controller: is null, which removes the chart's default; remove it"),
+        ("controller.replicas", "2", "is not an integer"),
+        ("serviceAccount.annotations", "a=b", "a mapping"),
+        ("logVerbosity", "loud", "an integer"),
+        ("nvidiaDriverRoot", "run/nvidia/driver", "absolute path"),
+        ("kubeletPlugin.kubeletPluginsDirectoryPath", "/var/lib\nkubelet", "absolute path"),
+        ("imagePullSecrets", {"name": "x"}, "is not a list"),
+        ("consumableShares", 1_000_000, "from 1 on"),
+        ("image.tag", 1.5, "is not a string"),
+        ("image.tag", None, "remove it"),
     ],
 )
-def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], key: str, words: str) -> None:
-    found = check_values(own)
-    assert [(row["code"], row["key"]) for row in found] == [("dra_value_refused", key)]
-    assert words in found[0]["message"]
-    assert found[0]["message"].endswith(".")
-    assert "\n" not in found[0]["message"]
+def test_each_fault_is_one_sentence_with_its_remedy(path: str, item: Any, words: str) -> None:
+    (found,) = check_values(nested(path, item))
+    assert (found["code"], found["key"]) == ("dra_value_refused", path)
+    assert words in found["message"]
+    assert found["message"].endswith(".")
+    assert "\n" not in found["message"]
+
+
+GATES_OF_SHARES = {"AllAlpha": True, "DynamicMIG": False, "NVMLDeviceHealthCheck": False, "PassthroughSupport": True}
 
 
 @pytest.mark.parametrize(
@@ -164,67 +135,15 @@ def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], key: st
             {"featureGates": {"AllAlpha": True}},
             ["featureGates.DynamicMIG"] * 3 + ["featureGates.PassthroughSupport"] * 2,
         ),
-        (
-            {
-                "consumableShares": "unlimited",
-                "featureGates": {
-                    "AllAlpha": True,
-                    "DynamicMIG": False,
-                    "NVMLDeviceHealthCheck": False,
-                    "PassthroughSupport": True,
-                },
-            },
-            [],
-        ),
+        ({"consumableShares": "unlimited", "featureGates": GATES_OF_SHARES}, []),
+        ({"featureGates": {"DynamicMIG": True, "MPSSupport": True}}, ["featureGates.DynamicMIG"]),
+        ({"featureGates": {"IMEXDaemonsWithDNSNames": False}}, ["featureGates.ComputeDomainCliques"]),
         ({"featureGates": {"AllBeta": False, "ComputeDomainCliques": True}}, ["featureGates.ComputeDomainCliques"]),
     ],
 )
 def test_the_gpu_plugins_own_rules(own: dict[str, Any], keys: list[str]) -> None:
     """Rules with which the GPU plugin exits at its start."""
-    found = check_values(own, "all_dra")
-    assert [row["key"] for row in found] == keys
-    assert {row["code"] for row in found} <= {"dra_value_refused"}
-
-
-def ports(**more: Any) -> dict[str, Any]:
-    return {"kubeletPlugin": more}
-
-
-@pytest.mark.parametrize(
-    ("own", "key"),
-    [
-        (ports(containers={"gpus": {"healthcheckPort": 51515}}), "containers.gpus.healthcheckPort"),
-        (ports(containers={"computeDomains": {"healthcheckPort": 8081}}), "metrics.computeDomainHttpEndpoint"),
-        (ports(containers={"gpus": {"healthcheckPort": -1}, "computeDomains": {"healthcheckPort": -1}}), None),
-        (ports(metrics={"gpuHttpEndpoint": "", "computeDomainHttpEndpoint": ""}), None),
-        (ports(metrics={"gpuHttpEndpoint": ":8081", "enabled": False}), None),
-        ({**ports(metrics={"gpuHttpEndpoint": ":8081"}), "resources": {"computeDomains": {"enabled": False}}}, None),
-        # The controller is a pod of its own.
-        ({"controller": {"metrics": {"httpEndpoint": ":8081"}}}, None),
-    ],
-)
-def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str | None) -> None:
-    """They are in one pod, and exit where they cannot listen (startHealthcheck, RunPrometheusMetricsServer)."""
-    found = check_values(own, "all_dra")
-    assert [row["key"] for row in found] == ([f"kubeletPlugin.{key}"] if key else [])
-    assert all("are in one pod; set another port." in row["message"] for row in found)
-
-
-@pytest.mark.parametrize(
-    ("own", "keys"),
-    [
-        ({"leaseDuration": "10s"}, ["leaseDuration"]),
-        ({"retryPeriod": "9s"}, ["renewDeadline"]),
-        ({"retryPeriod": "0s"}, ["retryPeriod"]),
-        ({"leaseDuration": "1s", "renewDeadline": "900ms", "retryPeriod": "100ms"}, []),
-        ({}, []),
-    ],
-)
-def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -> None:
-    """Durations with which client-go's NewLeaderElector, and so the controller, fails."""
-    found = check_values({"controller": {"replicas": 2, "leaderElection": {"enabled": True, **own}}})
-    assert [row["key"] for row in found] == [f"controller.leaderElection.{key}" for key in keys]
-    assert check_values({"controller": {"leaderElection": own}}) == []
+    assert [row["key"] for row in check_values(own, "all_dra")] == keys
 
 
 @pytest.mark.parametrize(
@@ -232,9 +151,7 @@ def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -
     [
         {"consumableShares": "memory"},  # Without the GPU plugin its rules do not count.
         {"featureGates": None},
-        {"webhook": {"enabled": True, "failurePolicy": ""}},
         {"image": {"pullPolicy": "", "tag": "123"}, "serviceAccount": {"name": 7}},
-        {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "[::]:8080", "metricsPath": "/a b"}}},
         {"kubeletPlugin": {"kubeletPluginsDirectoryPath": '/var/"odd"'}},
         {"kubeletPlugin": {"affinity": {"podAffinity": {}}, "updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
         {"kubeletPlugin": {"affinity": None, "tolerations": None}},
@@ -267,12 +184,9 @@ def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
 
 def test_a_key_without_effect_is_a_warning_where_the_templates_name_it() -> None:
     """They may read it only behind an option that is off, or with this value as their fallback."""
-    text = "{{ if .Values.webhook.enabled }}{{ .Values.webhook.siteKey }}{{ end }}"
-    found = list(linter.check_unread(["webhook.siteKey", "webhook.site"], CHART, text))
-    assert [(row["key"], row["severity"]) for row in found] == [
-        ("webhook.siteKey", "warning"),
-        ("webhook.site", "error"),
-    ]
+    text = "{{ if .Values.image.enabled }}{{ .Values.image.siteKey }}{{ end }}"
+    found = list(linter.check_unread(["image.siteKey", "image.site"], CHART, text))
+    assert [(row["key"], row["severity"]) for row in found] == [("image.siteKey", "warning"), ("image.site", "error")]
     assert {row["message"].partition(": ")[2] for row in found} == {
         "changes nothing that the chart renders; remove it."
     }
