@@ -250,10 +250,6 @@ def _of_each(names: list[str], function: Callable[[str], Any]) -> dict[str, Any]
         return dict(zip(names, pool.map(function, names), strict=True))
 
 
-def names() -> list[str]:
-    return sorted(entry.name for entry in paths.STATE.iterdir() if entry.is_dir()) if paths.STATE.is_dir() else []
-
-
 def down(name: str, keep_running: int | None = None) -> None:
     """End a lab's processes and remove all that it made, also after a crash. Idempotent."""
     tools.need_root()
