@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import firewall
 
-from .conftest import CHECKOUT, SCENARIOS, lab_command, running_lab
+from .conftest import CHECKOUT, lab_command, running_lab
 from .test_imex_role import Racks, wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -31,8 +31,7 @@ ALLOWED = "ufw status | grep -o '^[0-9]*/tcp *ALLOW' | cut -d/ -f1 | tr '\\n' ' 
 def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
     """Two trays whose firewalls allow ssh alone."""
     folder = tmp_path_factory.mktemp("walled")
-    scenario = yaml.safe_load((SCENARIOS / "bare.yml").read_text())
-    scenario["racks"][0]["trays"] = 2
+    scenario = {"suite": "forky", "controller": False, "slurm": False, "racks": [{"trays": 2}]}
     (folder / "two.yml").write_text(yaml.safe_dump(scenario))
     with running_lab(folder, folder / "two.yml") as running:
         for packed in (imex.packages(), firewalls.ensure(scenario["suite"])):

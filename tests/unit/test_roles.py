@@ -123,6 +123,15 @@ def test_no_task_that_runs_once_makes_the_hosts_of_its_play_share_their_facts() 
     assert found == []
 
 
+def test_each_playbook_with_a_play_on_localhost_requires_it() -> None:
+    """Ansible drops the plays of hosts that --limit leaves out."""
+    for path in CHECKOUT.glob("playbooks/*.yml"):
+        text = "".join(file.read_text() for file in (path, path.parent / "phases" / path.name) if file.exists())
+        # Neither the play that checks the run, nor a variable that localhost has.
+        on_localhost = re.search(r"^  hosts:.*(?<!\[')localhost(?!:all)", text, re.MULTILINE)
+        assert bool(on_localhost) == ("localhost: false" not in text), path
+
+
 def test_every_task_names_its_arguments() -> None:
     """Ansible warns about a template for all of them, at every run of the task."""
     found = [

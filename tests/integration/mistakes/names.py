@@ -36,6 +36,10 @@ def _no_controller(site: Path) -> None:
     (site / "hosts.yml").write_text("others: {hosts: {login: {}}}\n")
 
 
+def _limit(site: Path) -> None:
+    (site / "limit").write_text("r01t01\n")
+
+
 MISTAKES = [
     # Trays and cliques.
     Mistake(
@@ -80,7 +84,15 @@ MISTAKES = [
         "group trays: the inventory has no host in it; put the trays into it, or use -e fabric_hosts=PATTERN.",
     ),
     Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
-    # Limits and tags; test_limit.py has limits without localhost.
+    # Limits and tags. Ansible passes a limit from a file on as it passes one of hosts.
+    *(
+        Mistake(
+            f"rackscale.nvlink.discover --limit {limit}",
+            f"This playbook runs on localhost too: use --limit {limit},localhost.",
+            prepare=_limit,
+        )
+        for limit in ("r01t01", "@limit")
+    ),
     Mistake(
         "rackscale.nvlink.slurm --limit nvlink",
         "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",
