@@ -56,108 +56,97 @@ GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
 
 
 def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "facts": copy.deepcopy(facts),
-        "nvml": "ok",
-        "smi": "ok",
-        "lost": [],
-        "imex": dict(IMEX_DEFAULTS),
-        "links": [],
-    }
+    same = {"facts": copy.deepcopy(facts), "imex": dict(IMEX_DEFAULTS)}
+    return {**same, "nvml": "ok", "smi": "ok", "lost": [], "links": []}
 
 
 def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, Any]:
     """The hardware after KEY=VALUE; the argument stays as it was."""
-    where = f"{key}={value}"
     changed = copy.deepcopy(hardware)
+    try:
+        _apply(changed, key, value)
+    except (LookupError, ValueError) as error:
+        raise LabError(f"{key}={value}: use a setting of the table in tests/lab/README.md ({error}).") from error
+    return changed
+
+
+def _apply(changed: dict[str, Any], key: str, value: str) -> None:
     facts, chosen, match = changed["facts"], changed["facts"]["gpus"], GPU_KEY.fullmatch(key)
     if key == "nvml":
-        changed[key] = _one_of(value, (*NVML_BESIDE, *standin_text.NVML_FAULTS), where)
+        changed[key] = _one_of(value, (*NVML_BESIDE, *standin_text.NVML_FAULTS))
     elif key == "smi":
-        changed[key] = _one_of(value, SMI_FAULTS, where)
+        changed[key] = _one_of(value, SMI_FAULTS)
     elif key in IMEX_HOOKS:
-        changed["imex"][key] = _one_of(value, IMEX_HOOKS[key], where)
+        changed["imex"][key] = _one_of(value, IMEX_HOOKS[key])
     elif key == "imex_backoff":
-        changed["imex"][key] = str(_number(value, 600, where))
+        changed["imex"][key] = str(_number(value, 600))
     elif key in TRAY_TEXTS:
-        facts[key] = _one_line(value, where)
+        facts[key] = _one_line(value)
     elif key in TRAY_NUMBERS:
-        facts[key] = _number(value, 255, where)
-    elif LINK_KEY.fullmatch(key):
-        row = _link(key, value, len(chosen), where)
+        facts[key] = _number(value, 255)
+    elif link := LINK_KEY.fullmatch(key):
+        row = _link(range(len(chosen))[int(link[1])], int(link[2]), link[3], value)
         changed["links"] = [*(other for other in changed["links"] if other[:3] != row[:3]), row]
+    elif match and match[2] == "lost":
+        number = range(len(chosen))[int(match[1])]
+        changed["lost"] = sorted(({*changed["lost"]} - {number}) | ({number} if BOOLEANS[value] else set()))
     else:
-        if match:
-            key, number = match[2], int(match[1])
-            if number >= len(chosen):
-                raise LabError(f"{where}: there is no GPU {number}, the tray has {len(chosen)}.")
-            chosen = [chosen[number]]
-            if key == "lost":
-                lost = {number} if BOOLEANS[_one_of(value, tuple(BOOLEANS), where)] else set()
-                changed["lost"] = sorted(({*changed["lost"]} - {number}) | lost)
-                return changed
-        path, parsed = _gpu_value(key, value, where)
-        for gpu in chosen:
+        key = match[2] if match else key
+        path, parsed = _gpu_value(key, value)
+        for gpu in [chosen[int(match[1])]] if match else chosen:
             target = gpu
             for step in path[:-1]:
                 target = target[step]
             target[path[-1]] = parsed
         _summarise(facts)
-    return changed
 
 
-def _link(key: str, value: str, gpus: int, where: str) -> list[int]:
+def _link(gpu: int, link: int, name: str, value: str) -> list[int]:
     """GPU, link, field of NVML and value of a setting of a link."""
-    match = LINK_KEY.fullmatch(key)
-    assert match is not None
-    gpu, link, name = int(match.group(1)), int(match.group(2)), match.group(3)
-    if gpu >= gpus or link >= standin_text.LINKS:
-        raise LabError(f"{where}: there is no such link, the tray has {gpus} GPUs with {standin_text.LINKS} links.")
+    at = [gpu, range(standin_text.LINKS)[link]]
     if name == "state":
-        words = {word: number for number, word in source.STATES.items()}
-        return [gpu, link, source.STATE, words[_one_of(value, tuple(words), where)]]
-    fields = {"speed": source.SPEED, **source.COUNTERS}
-    if name not in fields or not value.isdecimal() or int(value) >= 2**63:
-        raise LabError(f"{where}: use state, {', '.join(fields)}, and for all but the state a number.")
-    return [gpu, link, fields[name], int(value)]
+        return [*at, source.STATE, {word: number for number, word in source.STATES.items()}[value]]
+    return [*at, {"speed": source.SPEED, **source.COUNTERS}[name], _number(value, 2**63 - 1)]
 
 
-def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
+def _gpu_value(key: str, value: str) -> tuple[tuple[str, ...], Any]:
     """Where in a GPU's facts a setting stands, and its value."""
     if key in WORDS:
         path, table = WORDS[key]
-        return path, _one_of(value, tuple(word for word, _text in table.values()), where)
+        return path, _one_of(value, tuple(word for word, _text in table.values()))
     if key == "uuid":
-        try:
-            # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
-            parsed = uuid.UUID(value)
-        except ValueError as error:
-            raise LabError(f"{where}: use a UUID.") from error
+        # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
+        parsed = uuid.UUID(value)
         return ("fabric", "cluster_uuid"), str(parsed) if parsed.int else None
     if key == "clique":
-        return ("fabric", "clique_id"), _number(value, 2**32 - 1, where)
+        return ("fabric", "clique_id"), _number(value, 2**32 - 1)
     if key == "multicast_clique":
-        ids = [_number(each, 2**32 - 1, where) for each in value.split(",")]
+        ids = [_number(each, 2**32 - 1) for each in value.split(",")]
         # The unicast kinds follow the clique, see _summarise().
         kinds = [kind for kind, _text in constants.CLIQUE_TYPES.values()]
         return ("fabric", "cliques"), {kind: list(ids) for kind in kinds}
-    if key in HEALTH_ROWS or key == "mig_enabled":
-        path = (key,) if key == "mig_enabled" else ("fabric", "health", key)
-        return path, BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
-    if key in GPU_TEXTS:
-        return (GPU_TEXTS[key],), _one_line(value, where)
-    raise LabError(f"{where}: not a setting, use one of the table in tests/lab/README.md.")
+    if key in HEALTH_ROWS:
+        return ("fabric", "health", key), BOOLEANS[value]
+    if key == "mig_enabled":
+        return (key,), BOOLEANS[value]
+    return (GPU_TEXTS[key],), _one_line(value)
 
 
-def _number(value: str, high: int, where: str) -> int:
+def _number(value: str, high: int) -> int:
     if not value.isdecimal() or int(value) > high:
-        raise LabError(f"{where}: use a number from 0 to {high}.")
+        raise ValueError(f"a number from 0 to {high}")
     return int(value)
 
 
-def _one_line(value: str, where: str) -> str:
+def _one_line(value: str) -> str:
     if not value.isprintable() or len(value) > 900:
-        raise LabError(f"{where}: use one line of at most 900 characters.")
+        raise ValueError("one line of at most 900 characters")
+    return value
+
+
+def _one_of(value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ValueError(f"one of {', '.join(allowed)}")
     return value
 
 
@@ -168,19 +157,8 @@ def _summarise(facts: dict[str, Any]) -> None:
             if kind.startswith("unicast"):
                 gpu["fabric"]["cliques"][kind] = [gpu["fabric"]["clique_id"]]
     places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in facts["gpus"]}
-    attached = (
-        len(places) == 1
-        and all(gpu["fabric"]["state"] == "completed" and gpu["fabric"]["status"] == "success" for gpu in facts["gpus"])
-        and None not in next(iter(places))
-    )
-    cluster_uuid, clique_id = next(iter(places)) if attached else (None, None)
-    facts["attached"] = attached
-    facts["cluster_uuid"] = cluster_uuid
-    facts["clique_id"] = clique_id
-    facts["clique"] = f"{cluster_uuid}.{clique_id}" if attached else None
-
-
-def _one_of(value: str, allowed: tuple[str, ...], where: str) -> str:
-    if value not in allowed:
-        raise LabError(f"{where}: use one of {', '.join(allowed)}.")
-    return value
+    ready = all((gpu["fabric"]["state"], gpu["fabric"]["status"]) == ("completed", "success") for gpu in facts["gpus"])
+    attached = ready and len(places) == 1 and None not in next(iter(places))
+    cluster_uuid, clique_id = places.pop() if attached else (None, None)
+    clique = f"{cluster_uuid}.{clique_id}" if attached else None
+    facts.update(attached=attached, cluster_uuid=cluster_uuid, clique_id=clique_id, clique=clique)
