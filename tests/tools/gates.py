@@ -241,7 +241,8 @@ def run_all(gates: list[Gate], environment: dict[str, str]) -> list[Outcome]:
 
 def _print(word: str, text: str) -> None:
     minutes, seconds = divmod(int(time.monotonic() - STARTED), 60)
-    print(f"{minutes:3}:{seconds:02} {word:8}{text}", flush=True)
+    # One text, since two workers print.
+    print(f"{minutes:3}:{seconds:02} {word:8}{text}\n", end="", flush=True)
 
 
 def prepare(gates: list[Gate]) -> None:
