@@ -146,12 +146,11 @@ def pattern_sentences(values: Iterable[tuple[str, Value]], known: Collection[str
     Ansible reads the hosts of a play before it has a host, so without variables of the inventory.
     """
     found = {name: where for name, (where, value) in values if name in PATTERNS and name in known and value}
-    sentences = []
-    for name in sorted(found):
-        group = PATTERNS[name].partition(":")[0]
-        what = f"{name} ({found[name]}) is set in the inventory, where Ansible does not read the hosts of a play"
-        sentences.append(f"{what}; put these hosts into the group {group}, or use -e {name}=PATTERN.")
-    return sentences
+    return [
+        f"{name} ({found[name]}) is set in the inventory, where Ansible does not read the hosts of a play; put these"
+        f" hosts into the group {PATTERNS[name].partition(':')[0]}, or use -e {name}=PATTERN."
+        for name in sorted(found)
+    ]
 
 
 def joined(sentences: Sequence[str]) -> str:
@@ -168,17 +167,15 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     """
     if value is None or isinstance(value, EncryptedString) or (isinstance(value, str) and re.search("{{|{%", value)):
         return
-    kind, choices = spec.get("type", "str"), spec.get("choices")
-    if kind == "list":
-        # They are those of its elements.
-        choices = None
+    kind = spec.get("type", "str")
+    # Those of a list are of its elements.
+    choices = None if kind == "list" else spec.get("choices")
     # A dictionary may contain a secret.
-    what = f"is {shown(value)}"
+    nested = "dictionary" if isinstance(value, Mapping) else "list" if isinstance(value, list) else ""
+    what = f"is a {nested}" if nested else f"is {shown(value)}"
     if spec.get("no_log") or _SECRET.search(place):
         what = "has a wrong value, which is not shown"
-    elif isinstance(value, (Mapping, list)):
-        what = f"is a {'dictionary' if isinstance(value, Mapping) else 'list'}"
-    if isinstance(value, (Mapping, list)) and (kind == "path" or choices):
+    if nested and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
     try:

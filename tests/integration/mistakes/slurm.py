@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks slurm and slurm_bringup: fabric files, node names, running blocks, and a Slurm of somebody else.
+"""The playbooks slurm and slurm_bringup: fabric files, node names, and a Slurm of somebody else.
 
 The controller is this machine, with stand-ins for slurmctld, scontrol and squeue that print what a slurmctld would.
 Their folder is in the copy of the site, so a row that changed anything would be seen.
@@ -141,20 +141,7 @@ def unset(site: Path) -> None:
     local()(site)
 
 
-MORE = {"r01": "r01t[01-04]", "r02": "r02t[01-02]"}
 MISTAKES = [
-    # Running blocks that would lose nodes.
-    Mistake(
-        SLURM,
-        "Block r01 would shrink from 4 to 2 nodes, and r01t[03-04] would be in no block: check the fabric file, or",
-        prepare=running(MORE),
-    ),
-    # A rack that grows, and no slurmctld that runs in a sandbox (another reason without root).
-    Mistake(
-        f"{SLURM} --check",
-        "A reconfigure would undo live changes (any of partitions and nodes, since no sandbox can compare them: ",
-        prepare=running({"r01": "r01t01", "r02": "r02t01"}, nodes=expand("r01t[01-02],r02t[01-02]")),
-    ),
     # Names that Slurm does not have.
     Mistake(
         SLURM,
