@@ -44,8 +44,8 @@ test-cold: clean ## `make test` as on a new machine: without environments, cache
 test-all: venv ## What `make test` leaves out: other releases, 36 trays, long stories, seeded faults (root)
 	@$(RUN)/python tests/tools/gates.py all
 
-soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
-	@ROUNDS=$${ROUNDS:-200} TRAYS=18 $(RUN)/python -m pytest -s tests/soak
+soak: venv ## 200 rounds of random faults and repairs on 36 trays (root); SOAK='--imex-every 10' adds IMEX
+	@$(RUN)/python tests/soak/live.py $(SOAK)
 
 fuzz: venv ## Search new examples for all properties and readers (hours; EXAMPLES=N each, 100000 if unset); gates nothing
 	@SEARCH=1 EXAMPLES=$${EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto -m hypothesis tests/fuzz tests/unit

@@ -26,17 +26,22 @@ DETACHING: dict[str, tuple[str, ...]] = {
     "not joined yet": ("gpu0.state=in_progress",),
     "no domain": (f"uuid={ZERO}",),
     "failed to join": ("status=insufficient_resources",),
-    "a GPU off the bus": ("gpu0.lost=true",),
-    "no driver loaded": ("nvml=no_driver", "smi=no_driver"),
 }
 HARMLESS: dict[str, tuple[str, ...]] = {
     "unhealthy route": ("route_unhealthy=true",),
     "less bandwidth": ("degraded_bandwidth=true",),
     "another driver": ("driver_version=570.172.08",),
+}
+# Faults of the tools that report the facts.
+NO_FACTS: dict[str, tuple[str, ...]] = {
+    "a GPU off the bus": ("gpu0.lost=true",),
+    "no driver loaded": ("nvml=no_driver", "smi=no_driver"),
+}
+NVML_FAULTS: dict[str, tuple[str, ...]] = {
     "NVML hangs": ("nvml=hang",),
     "no NVML": ("nvml=no_library",),
 }
-FAULTS = {**DETACHING, **HARMLESS}
+FAULTS = {**DETACHING, **HARMLESS, **NO_FACTS, **NVML_FAULTS}
 # Events outside the trays: to a run of the playbook and to the files and daemons that it manages.
 OPERATOR = (
     "site killed on its way",
@@ -45,6 +50,8 @@ OPERATOR = (
     "topology edited by hand and loaded",
     "state file lost",
 )
+# Events of IMEX on a tray, where IMEX is one of the site's phases.
+IMEX = ("IMEX killed", "IMEX stopped by hand", "IMEX list edited by hand")
 
 
 @dataclass
@@ -64,14 +71,14 @@ class Tray:
 
     @property
     def attached(self) -> bool:
-        return self.on and self.fault not in DETACHING
+        return self.on and self.fault not in DETACHING and self.fault not in NO_FACTS
 
 
 @dataclass(frozen=True)
 class Event:
     """A description and what to do on the racks: settings and power by tray, or one of OPERATOR.
 
-    keeps: trays whose clique keeps its name, although its IDs changed.
+    tray: the tray of an event of IMEX. keeps: trays whose clique keeps its name, although its IDs changed.
     """
 
     what: str
@@ -79,25 +86,31 @@ class Event:
     off: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
     operator: str = ""
+    tray: str = ""
     keeps: tuple[str, ...] = ()
 
 
 class RackModel:
-    """The racks of one seed."""
+    """The racks of one seed.
 
-    def __init__(self, trays: Iterable[Tray], seed: int) -> None:
+    imex: with events of IMEX. new_ids: racks get other cluster UUIDs and clique IDs, and are split per tray; not with
+    IMEX, whose record (domains.py) is by these IDs.
+    """
+
+    def __init__(self, trays: Iterable[Tray], seed: int, imex: bool = False, new_ids: bool = False) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
         # Racks with an event since all trays were queried, and those with new IDs, which have no other event then.
         self._touched: set[str] = set()
         self._with_new_ids: set[str] = set()
         self._new_id = 2000
+        self.ids = [self._split_per_tray, self._rebuild, self._renumber] if new_ids else []
+        self.more = [self._operate, *([self._disturb_imex] if imex else [])]
 
     def inject(self) -> Event:
         """Inject one event. Repairs are as likely as faults, so a site is rarely all broken or all healthy."""
         kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._split_or_join]
-        kinds += [self._replace, self._split_per_tray, self._rebuild, self._renumber, self._operate]
-        event = self.random.choice(kinds)()
+        event = self.random.choice([*kinds, self._replace, *self.ids, *self.more])()
         if event is None:
             return self.inject()
         self._touched |= {self.trays[name].rack for name in (*event.settings, *event.off)}
@@ -170,6 +183,11 @@ class RackModel:
     def _operate(self) -> Event:
         what = self.random.choice(OPERATOR)
         return Event(what, operator=what)
+
+    def _disturb_imex(self) -> Event | None:
+        tray = self._some(tray for tray in self.trays.values() if tray.on)
+        what = self.random.choice(IMEX)
+        return Event(f"{tray.name}: {what}", operator=what, tray=tray.name) if tray else None
 
     def _split_or_join(self) -> Event | None:
         """Split a rack's partition in two, or join it again; trays without power follow when they boot."""
