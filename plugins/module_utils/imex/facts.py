@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, peers, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, Process
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
     Config,
@@ -289,20 +289,12 @@ def _check_daemon(facts: Facts, daemons: Sequence[Process], read: Survey, notes:
         notes.append(host_finding("imex_restart_pending", path=nodes["path"]))
 
 
-# Peer's state -> the finding's code.
-_DISCONNECTED = {
-    "map_mismatch": "imex_list_differs",
-    "version_mismatch": "imex_peer_version",
-    "authentication_error": "imex_peer_authentication",
-}
-
-
 def _check_peers(facts: Facts, notes: list[HostFinding]) -> None:
     by_connection: dict[str, list[str]] = {}
     for peer in facts["peers"]:
         by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
     explained = False
-    for connection, code in _DISCONNECTED.items():
+    for connection, code in peers.MISMATCHES.items():
         hosts = by_connection.pop(connection, [])
         if hosts:
             explained = True

@@ -10,6 +10,13 @@ from collections.abc import Collection, Iterable
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import normal_address
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 
+# Why a connection is refused -> the finding's code.
+MISMATCHES = {
+    "map_mismatch": "imex_list_differs",
+    "version_mismatch": "imex_peer_version",
+    "authentication_error": "imex_peer_authentication",
+}
+
 
 def disconnected(facts: Facts, expected: Iterable[str]) -> list[str]:
     """The peers that one member is not connected to, of the ``expected`` lines of the node list."""

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.utils.helpers import pct_to_int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers
@@ -230,7 +231,7 @@ def batch(hosts: Sequence[str], serial: Sequence[Any], host: str) -> list[str]:
     ansible_play_batch lacks unreachable hosts, so the hosts are split here as the play does: by its ``serial``, a list
     of numbers and percentages, of which the last one repeats.
     """
-    steps = [_count(step, len(hosts)) for step in serial] or [0]
+    steps = [pct_to_int(step, len(hosts)) for step in serial] or [0]
     start = 0
     for number in range(len(hosts)):
         size = steps[min(number, len(steps) - 1)]
@@ -239,13 +240,6 @@ def batch(hosts: Sequence[str], serial: Sequence[Any], host: str) -> list[str]:
             return part
         start += len(part)
     return []
-
-
-def _count(step: Any, total: int) -> int:
-    text = str(step).strip()
-    if text.endswith("%"):
-        return max(1, int(float(text[:-1]) / 100 * total))
-    return int(text)
 
 
 def _restarts(clique: Clique, inspected: Mapping[str, Stored]) -> bool:

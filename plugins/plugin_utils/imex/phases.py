@@ -15,7 +15,7 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates, run_store, summary, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
@@ -238,8 +238,8 @@ class Phases:
         own = rows.get(self.tray, {})
         if own.get("unchanged"):
             facts = self._rows("inspect", clique)[self.tray]["facts"]
-            connected = facts and all(peer["connection"] == "connected" for peer in facts["peers"])
-            if facts and facts["ready"] and facts["domain_state"] == "up" and connected:
+            others = [entry for entry in clique.entries if entry != clique.entry_of(self.tray)]
+            if facts and peers.is_up(facts, len(clique.trays), others):
                 self._store("wait", {"failed": False, "facts": facts})
                 return {}
         self.plan["reconnect"] = bool(own.get("started"))

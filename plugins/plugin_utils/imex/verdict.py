@@ -20,12 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-_MISMATCHES = {
-    "map_mismatch": "imex_list_differs",
-    "version_mismatch": "imex_peer_version",
-    "authentication_error": "imex_peer_authentication",
-}
-
 _NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.
 _NO_STATUS = ("imex_timeout", "imex_not_ready")
@@ -189,7 +183,7 @@ def _disconnected_pairs(known: _Members) -> Iterator[tuple[str, str, str]]:
 def _pairs(known: _Members, disconnected: Sequence[tuple[str, str, str]], codes: set[str]) -> Iterator[_Problem]:
     """Pairs that no finding explains yet; members that are down or unreachable explain theirs. codes: of findings."""
     clique = known.clique
-    for word, code in _MISMATCHES.items():
+    for word, code in peers.MISMATCHES.items():
         pairs = [pair for pair in disconnected if pair[2] == word]
         if not pairs or code in codes:
             continue
@@ -206,7 +200,7 @@ def _pairs(known: _Members, disconnected: Sequence[tuple[str, str, str]], codes:
             )
         yield code, _common_tray(pairs), message
     ready = {tray for tray, entry in known.facts.items() if entry["ready"]}
-    rest = [pair for pair in disconnected if pair[2] not in _MISMATCHES and pair[0] in ready and pair[1] in ready]
+    rest = [pair for pair in disconnected if pair[2] not in peers.MISMATCHES and pair[0] in ready and pair[1] in ready]
     if not rest:
         return
     both = {(a, b) for a, b, _word in rest}
