@@ -125,6 +125,22 @@ def test_check_mode_before_anything_was_accepted_warns(run: Any) -> None:
 
 
 UNCHANGED: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+# What an unchanged tray returns in any phase, without facts of its own.
+ROW: dict[str, Any] = {
+    **{"facts": facts(0, 2), "running": True, "approved": True, "pending": [], "restart_clique": []},
+    **{"sha256": None, "record": None, "peers": {}, "reload": False, "started": False},
+}
+
+
+def healthy(clique: Clique, tray: str) -> dict[str, Any]:
+    """What a tray of the fabric file in the desired state returns."""
+    number, sha256 = clique.trays.index(tray), files.digest(files.render_nodes(clique.entries))
+    observed = facts(number, len(clique.trays))
+    for peer in observed["peers"]:
+        peer["host"] = clique.entries[peer["id"]]
+    observed["nodes"].update(entries=list(clique.entries), sha256=sha256)
+    record = {"clique": clique.name, "generation": 7, "sha256": sha256, "owner": "domain"}
+    return {**ROW, "facts": observed, "sha256": sha256, "record": record}
 
 
 def inspected(run: Any, tray: str, phase: str = "inspect", **more: Any) -> None:
@@ -158,11 +174,13 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert run("r01t02", phase="stop_and_write")["failed"] is False
     # A tray that reaches the next phase is left unchanged too.
     assert run("r01t01", phase="start")["blocked"] is True
+    text = run(TRAYS[1], phase="report", left=["r01t02"])["text"]
+    assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
 def connected(fabric: str, word: str) -> dict[str, Any]:
     """The facts of r01t01 with this connection to r01t02."""
-    observed = member(clique_of(fabric), facts(0, 2), 0)
+    observed: dict[str, Any] = healthy(clique_of(fabric), "r01t01")["facts"]
     observed["peers"][0]["connection"] = word
     return observed
 
@@ -259,20 +277,8 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
 
 def steady(run: Any, fabric: str, **more: Any) -> None:
     """Rows of `inspect` of a clique that is in the desired state; ``more``: of the last member."""
-    clique = clique_of(fabric)
-    sha256 = files.digest(files.render_nodes(clique.entries))
-    for number, tray in enumerate(TRAYS):
-        observed = member(clique, facts(number, 2), number)
-        observed["nodes"]["sha256"] = sha256
-        row = {
-            "restart_clique": [],
-            "record": {"clique": clique.name, "generation": 3, "sha256": sha256},
-            "pending": [],
-            "sha256": sha256,
-            "approved": True,
-            "facts": observed,
-            **{"host": f"host-{tray}", "owner": "domain", "fabric_file": fabric},
-        }
+    for tray in TRAYS:
+        row = {**healthy(clique_of(fabric), tray), "host": f"host-{tray}", "owner": "domain", "fabric_file": fabric}
         inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
 
 
@@ -315,15 +321,6 @@ def test_a_wave_compares_its_own_cliques_alone(run: Any, fabric: str, monkeypatc
     given = {"phase": "compare"}
     assert [run(tray, **given)["unchanged_hosts"] for tray in TRAYS] == [{"r01t01": True}, {"r01t02": True}]
     assert read == TRAYS
-
-
-def test_the_report_of_a_play_names_trays_that_failed_or_were_left_out(run: Any) -> None:
-    inspected(run, "r01t01")
-    inspected(run, "r01t02", failed=True, msg="two owners")
-    assert run("r01t01", phase="stop_and_write")["failed"] is True
-    run("r01t02", phase="stop_and_write")
-    text = run(TRAYS[1], phase="report", left=["r01t02"])["text"]
-    assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
 @pytest.mark.parametrize(
@@ -456,21 +453,6 @@ def test_an_unchanged_clique_of_imex_per_job_needs_no_other_task(run: Any, fabri
     assert compare(run) == []
 
 
-# What an unchanged tray returns in any phase, without facts of its own.
-ROW: dict[str, Any] = {
-    "facts": facts(0, 2),
-    "running": True,
-    "approved": True,
-    "pending": [],
-    "restart_clique": [],
-    "sha256": None,
-    "record": None,
-    "peers": {},
-    "reload": False,
-    "started": False,
-}
-
-
 @pytest.fixture
 def on_trays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of each run of the module on a tray, which returns a tray whose list must change."""
@@ -543,19 +525,10 @@ def test_an_error_on_the_controller_is_a_refusal_and_fails_no_tray(
         assert result["refused"] == result["reasons"][0]
 
 
-def member(clique: Any, observed: dict[str, Any], number: int) -> dict[str, Any]:
-    """Facts with the addresses of the fabric file."""
-    observed["nodes"]["entries"] = list(clique.entries)
-    observed["peers"] = [{"id": 1 - number, "host": clique.entries[1 - number], "connection": "connected"}]
-    return observed
-
-
 def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
-    clique = clique_of(fabric)
-    for number, tray in enumerate(TRAYS):
-        observed = member(clique, facts(number, 2), number)
-        if number == 1:
-            observed.update(ready=False, state="init_gpu", findings=[])
+    for tray in TRAYS:
+        observed = healthy(clique_of(fabric), tray)["facts"]
+        observed.update({"ready": False, "state": "init_gpu"} if tray == TRAYS[1] else {})
         inspected(run, tray, "start")
         inspected(run, tray, "wait", facts=observed)
     results = [run(tray, phase="verdict") for tray in TRAYS]
@@ -572,24 +545,13 @@ class Rack:
     """A clique in the desired state, whose phases run on the controller as in a play; ``answer``: of the module."""
 
     def __init__(self, folder: Path, answer: Callable[[str, str, dict[str, Any]], dict[str, Any]]) -> None:
-        made = fabrics.fabric(racks=1, trays=4, split=()).as_dict()
         self.fabric = folder / "fabric.json"
         if not self.fabric.exists():
-            self.fabric.write_text(json.dumps(made))
+            self.fabric.write_text(json.dumps(fabrics.fabric(racks=1, trays=4, split=()).as_dict()))
         self.clique, self.answer = clique_of(str(self.fabric)), answer
-        self.sha256 = files.digest(files.render_nodes(self.clique.entries))
         # (tray, phase) -> the plan that the tray got, and the task's result.
         self.plans: dict[tuple[str, str], dict[str, Any]] = {}
         self.results: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def row(self, tray: str) -> dict[str, Any]:
-        number = RACK.index(tray)
-        observed = facts(number, 4)
-        others = [entry for entry in self.clique.entries if entry != self.clique.entries[number]]
-        observed["peers"] = [{**peer, "host": host} for peer, host in zip(observed["peers"], others, strict=True)]
-        observed["nodes"].update(entries=list(self.clique.entries), sha256=self.sha256)
-        record = {"clique": "r01", "generation": 7, "sha256": self.sha256, "owner": "domain"}
-        return {**ROW, "facts": observed, "sha256": self.sha256, "record": record}
 
     def play(self) -> None:
         play = Play.load({"hosts": "all", "gather_facts": False})
@@ -605,7 +567,7 @@ class Rack:
 
     def _execute(self, tray: str, phase: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
         self.plans[tray, phase] = module_args["plan"]
-        return self.answer(tray, phase, self.row(tray))
+        return self.answer(tray, phase, healthy(self.clique, tray))
 
 
 @pytest.fixture(scope="module")

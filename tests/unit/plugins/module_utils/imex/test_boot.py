@@ -115,28 +115,42 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_an_approved_start_does_not_wait_but_stops_for_a_newer_list(check: Any, capsys: Any) -> None:
-    approved = f"4 {SHA}\n"
-    with members(_2=b"") as port:
-        assert check(port, record(), approved=approved, wait=60) == 0
-    with members(_2=record(5), _3=record(5)) as port:
-        assert check(port, record(), approved=approved) == check(port, record()) == boot.STAY_OFF
-    assert "127.0.0.2 has generation 5 of the list of clique r01" in capsys.readouterr().err
-    with members(_2=record(5)) as port:
-        assert check(port, record(), approved=approved) == boot.TRY_AGAIN
-    with members(_2=b"") as port:
-        assert check(port, record(), approved=f"3 {SHA}\n") == boot.TRY_AGAIN
+APPROVED = f"4 {SHA}\n"
+FOUR = record(sha256=files.digest(f"{TEXT}127.0.0.4\n"))
+IN_FOUR: dict[str, Any] = {"own": FOUR, "text": f"{TEXT}127.0.0.4\n"}
+ALONE: dict[str, Any] = {"own": record(sha256=files.digest("127.0.0.1\n")), "text": "127.0.0.1\n"}
 
 
 @pytest.mark.parametrize(
-    "other",
-    # A member without an answer, and one that lies.
-    [record(), b"", record(1 << 30), record(4, "another"), record(9, clique="r02")],
-    ids=str,
+    ("answers", "more", "status", "words"),
+    [
+        # An approved start does not wait, but stops for a newer list.
+        ({"_2": b""}, {"approved": APPROVED, "wait": 60}, 0, ""),
+        *(
+            ({"_2": record(5), "_3": record(5)}, more, boot.STAY_OFF, "127.0.0.2 has generation 5 of the list of cliq")
+            for more in ({}, {"approved": APPROVED})
+        ),
+        ({"_2": record(5)}, {"approved": APPROVED}, boot.TRY_AGAIN, "127.0.0.2 has generation 5"),
+        ({"_2": b""}, {"approved": f"3 {SHA}\n"}, boot.TRY_AGAIN, "none of 2 other members confirmed within 0.2 s"),
+        # One that does not answer, or lies, keeps no tray off that a majority confirms.
+        *(
+            ({"_2": other, "_3": record()}, {}, 0, "")
+            for other in (record(), b"", record(1 << 30), record(4, "another"), record(9, clique="r02"))
+        ),
+        # One that confirms is enough in the end, but not where another has moved to another clique.
+        ({"_2": FOUR}, IN_FOUR, 0, ""),
+        ({"_2": FOUR, "_3": record(1, clique="r02c")}, IN_FOUR, boot.TRY_AGAIN, "127.0.0.3 (clique r02c)"),
+        ({"_2": b""}, ALONE, 0, ""),
+        ({"_2": record()}, {"text": IN_FOUR["text"]}, boot.STAY_OFF, "is not the node list that the role imex wrote"),
+        ({"_2": record()}, {"own": "no record"}, boot.STAY_OFF, "is not a record of a node list"),
+    ],
 )
-def test_one_member_keeps_no_tray_off_that_a_majority_confirms(check: Any, other: Any) -> None:
-    with members(_2=other, _3=record()) as port:
-        assert check(port, record()) == 0
+def test_the_check_at_boot(
+    check: Any, capsys: Any, answers: Any, more: dict[str, Any], status: int, words: str
+) -> None:
+    with members(**answers) as port:
+        assert check(port, **{"own": record(), **more}) == status
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -147,11 +161,14 @@ def test_one_member_keeps_no_tray_off_that_a_majority_confirms(check: Any, other
         b"\xff" * 100,
         b"[" * 60_000,
         b"9" * 60_000,
-        json.dumps(record(1 << 70)).encode(),
-        *(json.dumps({**record(), "generation": value}).encode() for value in (1e300, True, -1)),
-        json.dumps({**record(), "clique": 1}).encode(),
-        json.dumps(record(clique="r01\x1b[2J")).encode(),
-        json.dumps(record(sha256="x" * 10_000)).encode(),
+        *(
+            json.dumps({**record(), **wrong}).encode()
+            for wrong in (
+                *({"generation": value} for value in (1 << 70, 1e300, True, -1)),
+                *({"clique": value} for value in (1, "r01\x1b[2J")),
+                {"sha256": "x" * 10_000},
+            )
+        ),
     ],
     ids=lambda answer: repr(answer[:20]),
 )
@@ -177,26 +194,6 @@ def test_an_answer_that_takes_longer_than_a_round_is_none(monkeypatch: pytest.Mo
             assert boot.query(["127.0.0.2"], port)
         monkeypatch.setattr(boot, "time", SimpleNamespace(monotonic=lambda: next(clock) / 5))
         assert boot.query(["127.0.0.2"], port) == {}
-
-
-def test_trays_of_a_former_clique_do_not_confirm_each_other(check: Any, capsys: Any) -> None:
-    text = TEXT + "127.0.0.4\n"
-    own = record(sha256=files.digest(text))
-    with members(_2=own, _3=record(1, clique="r02c")) as port:
-        assert check(port, own, text=text) == boot.TRY_AGAIN
-    assert "127.0.0.3 (clique r02c)" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_the_recorded_list_stays_off(check: Any, capsys: Any) -> None:
-    with members(_2=record(), _3=record()) as port:
-        assert check(port, record(), text=TEXT + "127.0.0.4\n") == boot.STAY_OFF
-        assert "is not the node list that the role imex wrote" in capsys.readouterr().err
-        assert check(port, "no record") == boot.STAY_OFF
-
-
-def test_a_single_tray_of_a_clique_starts_at_once(check: Any) -> None:
-    alone = files.render_nodes(["127.0.0.1"])
-    assert check(1, record(sha256=files.digest(alone)), text=alone) == 0
 
 
 def test_an_address_is_local_only_where_it_can_be_bound() -> None:

@@ -24,8 +24,11 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
 ROLE = Path(__file__).parents[5] / "roles" / "imex"
 LIST = addresses(4)
 OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
-COMMAND_SERVICE = "IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n"
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((ROLE / name).read_text())
 
 
 def rendered(name: str, **variables: Any) -> str:
@@ -70,10 +73,6 @@ def table(given: domain.DesiredState) -> dict[str, str | None]:
     return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", OFFER).items()}
 
 
-def difference(given: domain.DesiredState, facts: dict[str, Any], config: str = COMMAND_SERVICE) -> domain.Difference:
-    return domain.difference(given, facts, config, None)
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -102,42 +101,35 @@ def test_a_drop_in_of_the_site_for_owner_job_is_used(line: str) -> None:
     assert table(desire(owner="job", drop_in=text))[domain.DROP_IN] == text
 
 
-def test_tls_files_are_readable_by_root_only() -> None:
-    given = desire(tls=TLS)
-    files_of = domain.files_of(given, "", None)
-    assert [files_of[path] for path in domain.TLS_FILES.values()] == [(text, 0o600) for text in TLS.values()]
-    assert "KEY" not in str([text for path, (text, _mode) in files_of.items() if path != domain.TLS_FILES["key"]])
-
-
-@pytest.mark.parametrize("owner", domain.OWNERS)
-def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
-    given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64)
-    texts = table(given)
-    service = owner in domain.SERVICE_OWNERS
-    assert (texts[domain.PROGRAM] is not None) == service
-    assert (texts[domain.TMPFILES] is not None) == (owner == "job")
-    for path in (domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT):
-        assert (texts[path] is not None) == (service or owner == "job"), path
-    # A job's daemons read their certificates there too.
-    assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
-    assert (texts[domain.MODPROBE] is None) == (owner == "none")
-    assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
-    assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
+SHARED = {domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, domain.MODPROBE, *domain.TLS_FILES.values()}
 
 
 @pytest.mark.parametrize(
-    ("owner", "ports"),
-    [("domain", (50100, 50005, 50006)), ("job", (50100, 50005, 50006)), ("driver_managed", ()), ("none", ())],
+    ("owner", "paths", "ports"),
+    [
+        ("domain", {*SHARED, domain.PROGRAM, packages.APT_PIN}, (50100, 50005, 50006)),
+        ("host_managed", {*SHARED, domain.PROGRAM, packages.APT_PIN}, (50100, 50005, 50006)),
+        # A job's daemons read their certificates there too.
+        ("job", {*SHARED, domain.TMPFILES, packages.APT_PIN}, (50100, 50005, 50006)),
+        ("driver_managed", {domain.MODPROBE}, ()),
+        ("none", set(), ()),
+    ],
 )
-def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]) -> None:
-    assert desire(owner=owner, config=config_of(imex_config_extra={"SERVER_PORT": 50100})).ports_to_open == ports
+def test_each_owner_removes_the_files_of_the_others(owner: str, paths: set[str], ports: tuple[int, ...]) -> None:
+    config = config_of(imex_owner=owner, imex_tls="site", imex_config_extra={"SERVER_PORT": 50100})
+    given = desire(owner=owner, tls=TLS, channel_count=64, config=config)
+    assert {path for path, text in table(given).items() if text is not None} == paths
+    assert given.ports_to_open == ports
+    assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
+    modes = {mode for path, (_text, mode) in domain.files_of(given, "", None).items() if path.startswith("/etc/nvidia")}
+    assert modes == {0o600}
 
 
 def test_the_units_check_the_list_create_channels_and_limit_connections() -> None:
     lines = rendered("drop_in", imex_channels=[7, 0, 7], imex_boot_wait=30.5, imex_list_port=50106).splitlines()
     assert f"ExecCondition={domain.PROGRAM} check --port 50106 --wait 30.5 --unconfirmed stay_off" in lines
     assert f"ExecStartPre=-{domain.PROGRAM} channels --proc-devices /proc/devices 0 7" in lines
-    assert "TimeoutStartSec=150.5" in lines
+    assert "TimeoutStartSec=150" in lines
     assert "ExecStartPre" not in rendered("drop_in")
     of_job = rendered("drop_in", imex_owner="job", imex_job_wait=61, imex_job_stop_wait=7)
     assert {"Restart=no", "TimeoutStartSec=61", "TimeoutStopSec=7"} <= set(of_job.splitlines())
@@ -149,18 +141,15 @@ def test_the_units_check_the_list_create_channels_and_limit_connections() -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "words"),
     [
-        ({"channel_count": 64}, "options nvidia NVreg_ImexChannelCount=64\n"),
-        ({"create_channel0": False}, "options nvidia NVreg_CreateImexChannel0=0\n"),
-        (
-            {"channel_count": 0, "create_channel0": True},
-            "options nvidia NVreg_ImexChannelCount=0 NVreg_CreateImexChannel0=1\n",
-        ),
+        ({"channel_count": 64}, "NVreg_ImexChannelCount=64"),
+        ({"create_channel0": False}, "NVreg_CreateImexChannel0=0"),
+        ({"channel_count": 0, "create_channel0": True}, "NVreg_ImexChannelCount=0 NVreg_CreateImexChannel0=1"),
     ],
 )
-def test_the_options_of_the_driver(options: dict[str, Any], line: str) -> None:
-    assert table(desire(**options))[domain.MODPROBE] == f"# Written by the role rackscale.nvlink.imex.\n{line}"
+def test_the_options_of_the_driver(options: dict[str, Any], words: str) -> None:
+    assert str(table(desire(**options))[domain.MODPROBE]).splitlines()[1:] == [f"options nvidia {words}"]
     assert table(desire())[domain.MODPROBE] is None
 
 
@@ -172,46 +161,39 @@ def test_a_site_switches_the_check_at_boot_and_its_port_off() -> None:
 
 
 MISMATCH = [{**peer, "connection": "map_mismatch"} for peer in tray(0, 4)["peers"][:1]]
-STOP = domain.Difference(restart=["owner driver_managed, which does not run nvidia-imex.service"], stop=True)
+STOP = ["owner driver_managed, which does not run nvidia-imex.service"]
 
 
 @pytest.mark.parametrize(
-    ("more", "change", "expected"),
+    ("more", "change", "config", "clique", "own"),
     [
-        ({}, {}, domain.Difference()),
+        ({}, {}, "", [], []),
         # A list that was edited under a daemon with the right one is written again without a restart.
-        ({}, {"nodes": {**tray(0, 4)["nodes"], "sha256": "0" * 64}}, domain.Difference()),
-        ({"nodes": LIST[::-1]}, {"running": False}, domain.Difference()),
-        ({}, {"peers": MISMATCH}, domain.Difference(["the lost connection to 198.51.100.12 (!M!)"])),
-        ({"owner": "driver_managed"}, {}, STOP),
-    ],
-)
-def test_the_state_of_a_tray_restarts_or_stops_its_daemon(
-    more: dict[str, Any], change: dict[str, Any], expected: domain.Difference
-) -> None:
-    assert difference(desire(**more), {**tray(0, 4), **change}) == expected
-
-
-@pytest.mark.parametrize(
-    ("more", "config", "clique", "own"),
-    [
-        ({"nodes": LIST[::-1]}, COMMAND_SERVICE, ["the node list of clique r01"], []),
-        ({}, f"{COMMAND_SERVICE}SERVER_PORT=50100\n", ["SERVER_PORT of config.cfg"], []),
-        ({"config": "LOG_LEVEL=3\n"}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
+        ({}, {"nodes": {**tray(0, 4)["nodes"], "sha256": "0" * 64}}, "", [], []),
+        ({"nodes": LIST[::-1]}, {"running": False}, "", [], []),
+        ({}, {"peers": MISMATCH}, "", ["the lost connection to 198.51.100.12 (!M!)"], []),
+        ({"owner": "driver_managed"}, {}, "", [], STOP),
+        ({"nodes": LIST[::-1]}, {}, "", ["the node list of clique r01"], []),
+        ({}, {}, "SERVER_PORT=50100\n", ["SERVER_PORT of config.cfg"], []),
+        ({}, {}, "LOG_LEVEL=3\n", [], ["LOG_LEVEL of config.cfg"]),
         # NVIDIA's defaults, but for a key whose default differs by release.
-        ({"config": "LOG_LEVEL=4\nIMEX_CMD_ENABLED=1\n"}, "", [], ["IMEX_CMD_ENABLED of config.cfg"]),
-        ({}, f"{COMMAND_SERVICE}IMEX_CONN_WAIT_TIMEOUT=70\n", [], []),
+        ({}, {}, "IMEX_CONN_WAIT_TIMEOUT=70\n", [], []),
+        ({}, {}, "IMEX_CMD_ENABLED=\n", [], ["IMEX_CMD_ENABLED of config.cfg"]),
         # A key that left imex_config_extra.
-        ({}, f"{COMMAND_SERVICE}NEW=1\n", [], ["NEW of config.cfg"]),
-        ({"tls": TLS}, "", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
+        ({}, {}, "NEW=1\n", [], ["NEW of config.cfg"]),
+        ({"tls": TLS}, {}, config_of(imex_tls="site"), [], []),
+        ({"tls": TLS}, {}, "IMEX_ENABLE_AUTH_ENCRYPTION=0\n", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
     ],
 )
-def test_changes_that_restart_the_clique_or_one_daemon(
-    more: dict[str, Any], config: str, clique: list[str], own: list[str] | None
+def test_a_difference_restarts_the_clique_or_one_daemon(
+    more: dict[str, Any], change: dict[str, Any], config: str, clique: list[str], own: list[str] | None
 ) -> None:
-    found = difference(desire(**more), tray(0, 4), config)
+    """config: what config.cfg has on the tray besides the keys of the command service."""
+    present = f"IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n{config}"
+    found = domain.difference(desire(**more), {**tray(0, 4), **change}, present, None)
     assert found.restart_clique == clique
     assert own is None or found.restart == own
+    assert found.stop is (own == STOP)
 
 
 def test_the_record_keeps_since_when_the_tray_has_the_list() -> None:
@@ -222,34 +204,25 @@ def test_the_record_keeps_since_when_the_tray_has_the_list() -> None:
     assert boot.parse_record(domain.render_record(desire(nodes=LIST[::-1]), 2, first, 200.0))["since"] == 200.0
 
 
-def owned(*owners: str) -> dict[str, Any]:
-    return {
-        **tray(0, 4),
-        "owners": [{"owner": owner, "why": f"found by {owner}", "pid": 7} for owner in owners],
-        "findings": [],
-    }
-
-
 @pytest.mark.parametrize(
-    ("owners", "owner", "stops"),
+    ("owners", "owner", "change", "codes"),
     [
-        (["service"], "driver_managed", False),
-        (["driver"], "domain", True),
-        (["driver"], "none", True),
-        (["prolog"], "domain", True),
-        (["prolog"], "job", False),
-        (["foreign"], "none", True),
+        (["service"], "driver_managed", {}, []),
+        (["driver"], "domain", {}, ["imex_two_owners"]),
+        (["driver"], "none", {}, ["imex_two_owners"]),
+        (["prolog"], "domain", {}, ["imex_two_owners"]),
+        (["prolog"], "job", {}, []),
+        (["foreign"], "none", {}, ["imex_two_owners"]),
+        ([], "domain", {"driver_version": None}, ["driver_missing"]),
+        ([], "none", {"driver_version": None}, []),
     ],
 )
-def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -> None:
-    notes = domain.findings_of(desire(owner=owner), owned(*owners))
-    assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
-
-
-def test_without_a_drivers_version_nothing_is_installed() -> None:
-    unknown = {**owned(), "driver_version": None}
-    assert [note["code"] for note in domain.findings_of(desire(), unknown)] == ["driver_missing"]
-    assert domain.findings_of(desire(owner="none"), unknown) == []
+def test_another_owner_and_an_unknown_driver_block_a_change(
+    owners: list[str], owner: str, change: dict[str, Any], codes: list[str]
+) -> None:
+    found = [{"owner": other, "why": f"found by {other}", "pid": 7} for other in owners]
+    notes = domain.findings_of(desire(owner=owner), {**tray(0, 4), "owners": found, **change})
+    assert [note["code"] for note in notes] == codes
 
 
 def test_changed_driver_options_need_a_reboot() -> None:
@@ -265,10 +238,6 @@ def test_changed_driver_options_need_a_reboot() -> None:
 
 
 # The role's variables.
-
-
-def load(name: str) -> Any:
-    return yaml.safe_load((ROLE / name).read_text())
 
 
 def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     addresses,
     answer,
@@ -27,8 +28,10 @@ STOPPED = {"processes": [], "answers": {}, "unit": unit(active="inactive", enabl
 RUNS = "[Nov 21 2026 05:00:00] [INFO] [tid 8] IMEX version 580.173.02 is running with the following\n"
 
 
-def answers(*lines: str, **cells: Any) -> dict[str, Any]:
-    return {"state": answer("READY\n"), "domain": answer(domain_json(addresses(3), **cells))}
+def answers(state: str = "READY\n", domain: Any = None, **cells: Any) -> dict[str, Any]:
+    """What the ctl of t0 prints. domain: a text or a result instead of that of a domain with these cells."""
+    text = domain_json(addresses(3), **cells) if domain is None else domain
+    return {"state": answer(state), "domain": answer(text) if isinstance(text, str) else text}
 
 
 def test_a_healthy_tray_has_no_finding() -> None:
@@ -52,10 +55,21 @@ def test_only_the_own_row_is_used() -> None:
 
 
 def test_an_own_row_that_was_filled_in_is_not_used() -> None:
-    gone = answers(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
-    facts = tray(0, answers={**gone, "state": answer("Query Status returned error code: 14\n", 1)})
+    gone = answers("Query Status returned error code: 14\n", cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"})
+    facts = tray(answers=gone)
     assert (facts["state"], facts["peers"]) == (None, [])
     assert codes(facts) == ["imex_not_ready"]
+
+
+def test_json_of_early_releases_is_parsed() -> None:
+    """Ids with gaps, no version, no hostName, tabs, and unknown keys."""
+    nodes = {
+        "2": {"status": "READY", "host": "192.0.2.9", "gpus": 4},
+        "0": {"status": "READY", "connections": {"2": {"host": "192.0.2.9", "status": "CONNECTED"}}, "version": ""},
+    }
+    facts = tray(answers=answers(domain=json.dumps({"nodes": nodes, "status": "DOWN", "new": {}}, indent="\t")))
+    assert [peer["connection"] for peer in facts["peers"]] == [None, "connected"]
+    assert (facts["domain_state"], facts["version"]) == ("down", "580.173.02")
 
 
 def edited(**record: float) -> dict[str, Any]:
@@ -69,8 +83,11 @@ def edited(**record: float) -> dict[str, Any]:
     ("word", "code"),
     [
         ("NODE_MAP_MISMATCH", "imex_list_differs"),
+        ("CONFIG_MISMATCH", "imex_list_differs"),
         ("VERSION_MISMATCH", "imex_peer_version"),
         ("AUTHENTICATION_ERROR", "imex_peer_authentication"),
+        ("AUTH_FAILED", "imex_peer_authentication"),
+        ("AUTHENTICATING", "imex_peer_lost"),
         ("NEVER_CONNECTED", "imex_peer_lost"),
     ],
 )
@@ -90,11 +107,15 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         ({**STOPPED, "unit": unit(active="failed", result="exit-code")}, ["imex_unit_down"]),
         ({**STOPPED, "persist": {"path": "x", "exists": True}}, ["imex_persist_left"]),
         ({"persist": {"path": "x", "exists": True}}, []),
-        ({"answers": {"state": answer("READY\n"), "domain": HUNG}}, ["imex_timeout"]),
-        ({"answers": {"state": answer("READY\n"), "domain": answer("Killed")}}, ["imex_not_ready"]),
-        ({"answers": {"state": answer("READY\n"), "domain": answer(domain_json([]), 3)}}, ["imex_not_ready"]),
-        ({"answers": {"state": answer("INIT_GPU\n"), "domain": answer(domain_json([]))}}, ["imex_not_ready"]),
+        ({"answers": answers(domain=HUNG)}, ["imex_timeout"]),
+        *(
+            ({"answers": answers(domain=text)}, ["imex_not_ready"])
+            for text in ("Killed", "[]", '{"nodes": []}', "{" * 9999)
+        ),
+        ({"answers": answers(domain=answer(domain_json([]), 3))}, ["imex_not_ready"]),
+        *(({"answers": answers(state)}, ["imex_not_ready"]) for state in ("INIT_GPU\n", "SOME_NEW_STATE\n")),
         ({"driver_version": "595.58.03"}, ["imex_version_mismatch"]),
+        ({"answers": answers(version="595.58.03")}, ["imex_version_mismatch"]),
         ({"config": {"path": "/x", "text": None}}, ["imex_list_unusable"]),
         ({"config": {"path": "/x", "text": "IMEX_CMD_ENABLED=0\n"}, "answers": {}}, ["imex_cmd_disabled"]),
         ({"addresses": ["198.51.100.77"]}, ["imex_no_own_address"]),
@@ -143,8 +164,7 @@ def test_the_command_line_of_a_foreign_daemon_is_not_shown() -> None:
 
 
 def test_waiting_for_recovery_names_the_missing_peers() -> None:
-    cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
-    facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})
+    facts = tray(answers=answers("WAITING_FOR_RECOVERY\n", cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED"))
     assert codes(facts) == ["imex_peer_lost", "imex_waiting_for_recovery"]
     assert "(198.51.100.12 not connected)" in facts["reason"]
     assert not facts["ready"]
@@ -200,24 +220,45 @@ def test_a_gpuless_daemon_has_no_version_to_compare() -> None:
     assert codes(facts) == []
 
 
-@given(
-    state=st.text(max_size=20),
-    domain=st.text(max_size=60),
-    rc=st.integers(-9, 255),
-    nodes=st.text(max_size=60),
-    config=st.text(max_size=60),
-    record=st.text(max_size=60),
-    log=st.text(max_size=60),
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("570.172.08", "570.172.08", True),
+        # AWS's table of 18 ready nodes: package 570.172.08, Version 570.172.
+        ("570.172", "570.172.08", True),
+        ("570.172.08", "570.172.18", False),
+        ("570.17", "570.172.08", False),
+        # A branch alone is no version of a driver.
+        ("570", "570.172.08", False),
+    ],
 )
-def test_any_readings_of_a_tray_give_facts(**texts: Any) -> None:
+def test_a_version_that_ends_early_is_the_same_version(one: str, other: str, same: bool) -> None:
+    assert status.is_same_version(one, other) == status.is_same_version(other, one) == same
+
+
+TEXT = st.text(max_size=60)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT | st.sampled_from(["READY", "CONNECTED", "UP"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+CELLS = st.dictionaries(st.sampled_from(["0", "1", "x", "9" * 9]), st.fixed_dictionaries({"status": JSON}) | JSON)
+NODE = st.fixed_dictionaries({"status": JSON, "version": JSON, "connections": CELLS | JSON})
+DOMAIN = st.fixed_dictionaries({"nodes": st.fixed_dictionaries({"0": NODE | JSON}), "status": JSON})
+
+
+@given(state=TEXT, domain=TEXT | DOMAIN.map(json.dumps), rc=st.integers(-9, 255), nodes=TEXT, others=st.lists(TEXT))
+def test_any_readings_of_a_tray_give_facts(state: str, domain: str, rc: int, nodes: str, others: list[str]) -> None:
+    config, record, log, *_rest = [*others, "", "", ""]
     facts = tray(
-        answers={"state": answer(texts["state"], texts["rc"]), "domain": answer(texts["domain"], texts["rc"])},
-        nodes={"path": "/n", "text": texts["nodes"], "changed_at": 1.0},
-        config={"path": "/c", "text": texts["config"]},
-        record={"path": "/r", "text": texts["record"]},
-        log=texts["log"],
+        answers={"state": answer(state, rc), "domain": answer(domain, rc)},
+        nodes={"path": "/n", "text": nodes, "changed_at": 1.0},
+        config={"path": "/c", "text": config},
+        record={"path": "/r", "text": record},
+        log=log,
     )
     assert facts["running"]
+    rows.SCHEMA["row"]({"facts": {**facts, "findings": []}})
     for note in facts["findings"]:
         assert note["message"].isprintable()
         assert "{{" not in note["message"]

@@ -64,12 +64,6 @@ def called_imex(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-@pytest.fixture
-def daemon() -> Iterator[subprocess.Popen[bytes]]:
-    with called_imex("-c", "x.cfg") as process:
-        yield process
-
-
 @pytest.mark.parametrize(
     ("manager", "line", "expected"),
     [
@@ -87,23 +81,6 @@ def test_the_package_is_read_from_dpkg_or_rpm(
     assert read(tmp_path)["package"] == expected
 
 
-def test_the_state_of_the_unit_is_read_from_systemd(program: Program, tmp_path: Path) -> None:
-    program(
-        "systemctl",
-        "printf 'MainPID=0\nResult=success\nLoadState=masked\nActiveState=inactive\nUnitFileState=masked\n'",
-    )
-    assert read(tmp_path)["unit"] == {
-        "load": "masked",
-        "active": "inactive",
-        "sub": None,
-        "enabled": "masked",
-        "main_pid": None,
-        "result": "success",
-    }
-    program("systemctl", "echo 'System has not been booted with systemd' >&2; exit 1")
-    assert read(tmp_path)["unit"] is None
-
-
 def test_the_paths_of_list_and_log_are_read_from_the_configuration(program: Program, tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_text(f"IMEX_NODE_CONFIG_FILE={tmp_path}/list\nLOG_FILE_NAME={tmp_path}/log\n")
     (tmp_path / "list").write_text("198.51.100.11\n")
@@ -117,18 +94,6 @@ def test_the_paths_of_list_and_log_are_read_from_the_configuration(program: Prog
     assert read(tmp_path)["nodes"]["path"] == files.NODES_FILE
 
 
-def test_a_running_daemon_is_found_and_queried(
-    program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
-) -> None:
-    program("nvidia-imex-ctl", 'echo "$*"')
-    found = read(tmp_path)
-    ours = [entry for entry in found["processes"] if entry["pid"] == daemon.pid]
-    assert [(entry["name"], entry["argv"][3:]) for entry in ours] == [("nvidia-imex", ["-c", "x.cfg"])]
-    assert abs(ours[0]["started_at"] - time.time()) < 60
-    assert found["answers"]["state"].stdout == f"-c {tmp_path}/config.cfg -q\n"
-    assert found["answers"]["domain"].stdout == f"-c {tmp_path}/config.cfg -N -j\n"
-
-
 def test_the_version_query_of_another_run_is_no_daemon(program: Program, tmp_path: Path) -> None:
     """Two runs at one time: each has a process that is called as the daemon and prints the version."""
     with called_imex("--version") as query, called_imex("-c", "x.cfg") as other:
@@ -137,37 +102,35 @@ def test_the_version_query_of_another_run_is_no_daemon(program: Program, tmp_pat
     assert found & {query.pid, other.pid} == pids & {query.pid, other.pid} == {other.pid}
 
 
-def test_a_process_that_ends_is_no_daemon_and_one_that_hangs_in_its_end_is(tmp_path: Path) -> None:
-    """The kernel takes the arguments of a process away before its files: one of a driver that hangs stays then."""
-    folder = tmp_path / "812"
-    folder.mkdir()
-    (folder / "cmdline").write_text("")
-    (folder / "stat").write_text("812 (nvidia-imex) D 1 812")
-    assert not processes.is_version_query("812", str(tmp_path))
-    (folder / "stat").write_text("812 (nvidia-imex) Z 1 812")
-    assert processes.is_version_query("812", str(tmp_path))
-    (folder / "stat").unlink()
-    assert processes.is_version_query("812", str(tmp_path))
-
-
-def test_a_daemon_of_the_unit_is_known_on_a_hybrid_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """systemd names the unit in the hierarchy of its own alone."""
+@pytest.mark.parametrize(
+    ("arguments", "state", "expected"),
+    [
+        ("nvidia-imex\0-c\0x.cfg\0", "S", [(812, True)]),
+        # The kernel takes the arguments of a process away before its files: one that the driver holds stays then.
+        ("", "D", [(812, True)]),
+        ("", "Z", []),
+    ],
+)
+def test_a_daemon_of_the_unit_is_known_until_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, state: str, expected: list[tuple[int, bool]]
+) -> None:
+    """On a hybrid cgroup systemd names the unit in the hierarchy of its own alone."""
     folder = tmp_path / "812"
     folder.mkdir()
     (folder / "comm").write_text("nvidia-imex\n")
-    (folder / "cmdline").write_text("nvidia-imex\0-c\0x.cfg\0")
-    (folder / "stat").write_text(f"812 (nvidia-imex) S {'1 ' * 20}")
+    (folder / "cmdline").write_text(arguments)
+    (folder / "stat").write_text(f"812 (nvidia-imex) {state} {'1 ' * 20}")
     (folder / "cgroup").write_text("2:cpuset:/\n1:name=systemd:/system.slice/nvidia-imex.service\n0::/\n")
     found = processes.processes(proc=str(tmp_path))
     monkeypatch.setattr(daemon_of_prolog, "processes", lambda: found)
-    assert daemon_of_prolog.daemons() == [(812, True)]
+    assert daemon_of_prolog.daemons() == expected
+    assert processes.is_version_query("812", str(tmp_path)) is not bool(expected)
 
 
-def test_a_call_that_hangs_is_not_followed_by_another(
-    program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
-) -> None:
+def test_a_call_that_hangs_is_not_followed_by_another(program: Program, tmp_path: Path) -> None:
     program("nvidia-imex-ctl", "exec sleep 60")
-    found = read(tmp_path, timeout=0.5)
+    with called_imex("-c", "x.cfg"):
+        found = read(tmp_path, timeout=0.5)
     assert (set(found["answers"]), found["answers"]["state"].timed_out) == ({"state"}, True)
     assert found["control_tool"] is False
 

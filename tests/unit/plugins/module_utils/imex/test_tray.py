@@ -41,13 +41,6 @@ def test_a_tray_with_another_list_or_record_does_not_start(monkeypatch: pytest.M
         assert one.host.changes == []
 
 
-def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = folder / "squeue"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
 CONTACT = "slurm_load_jobs error: Unable to contact slurm controller"
 
 
@@ -65,7 +58,10 @@ CONTACT = "slurm_load_jobs error: Unable to contact slurm controller"
 def test_squeue_runs_once_for_the_whole_clique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: tuple[Any, Any]
 ) -> None:
-    squeue(tmp_path, f'echo "$@" >> {tmp_path}/calls; {script}', monkeypatch)
+    program = tmp_path / "squeue"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls; {script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     # This machine may run job steps of a lab.
     monkeypatch.setattr(processes, "processes", lambda _wanted: [])
     assert slurm_jobs.running_on(["a", "b"], seconds) == expected
@@ -81,6 +77,17 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     assert "allow_jobs" not in worded(other)["message"]
 
 
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A tray with a daemon, which needs no change."""
+    observed: dict[str, Any] = {**imex_fleet.tray(), "findings": [], "package": None, "unit": None, "owners": []}
+    monkeypatch.setattr(tray.Tray, "facts", lambda _self: observed)
+    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
+    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
+    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
+    return observed
+
+
 @pytest.mark.parametrize(
     ("owner", "record", "stop", "asks"),
     [
@@ -92,14 +99,9 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     ],
 )
 def test_members_outside_the_run_are_asked_where_a_domain_changes(
-    monkeypatch: pytest.MonkeyPatch, owner: str, record: Any, stop: bool, asks: bool
+    monkeypatch: pytest.MonkeyPatch, running: Any, owner: str, record: Any, stop: bool, asks: bool
 ) -> None:
-    observed = {"running": False, "nodes": {"sha256": None}, "driver_version": None}
-    monkeypatch.setattr(tray.Tray, "facts", lambda _self: observed)
     monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference(stop=stop))
-    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
-    monkeypatch.setattr(domain, "findings_of", lambda *_: [])
-    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
     monkeypatch.setattr(tray, "read_record", lambda: record)
     monkeypatch.setattr(boot, "query", dict.fromkeys)
     one = tray.Tray(domain.DesiredState(owner=owner, job=imex_fleet.JOB))
@@ -116,25 +118,19 @@ def test_members_outside_the_run_are_asked_where_a_domain_changes(
     ],
 )
 def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
-    monkeypatch: pytest.MonkeyPatch, entries: tuple[str, ...], expected: list[str]
+    running: Any, entries: tuple[str, ...], expected: list[str]
 ) -> None:
-    monkeypatch.setattr(tray.Tray, "facts", lambda _self: {**imex_fleet.tray(), "findings": []})
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
-    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
-    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
     desired = domain.DesiredState("domain", "r01", entries, entries[0], job=imex_fleet.JOB)
     found = tray.Tray(desired).inspect([], [], True)["findings"]
     assert [note["code"] for note in found] == expected
 
 
 @pytest.mark.parametrize("stop", [True, False])
-def test_a_member_without_changes_stops_with_its_clique(monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
+def test_a_member_without_changes_stops_with_its_clique(running: Any, stop: bool) -> None:
     entries = ("192.0.2.1", "192.0.2.2")
     desired = domain.DesiredState("domain", "r01", entries, job=imex_fleet.JOB, manage_firewall=False)
     one = tray.Tray(desired, check=True)
-    observed = {"running": True, "package": None, "unit": None, "owners": []}
-    assert one.stop_and_write(3, stop, observed)["running"] is not stop
+    assert one.stop_and_write(3, stop)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
 
 
@@ -157,8 +153,7 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     assert [note["code"] for note in found["findings"]] == codes
     last = [state.SETTINGS_FILE, job_files.PROGRAM, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
     assert one.host.changes[-4:] == [f"write {path}" for path in last]
-    first = [f"write {path}" for path in (domain.TMPFILES, *texts)]
-    assert sorted(one.host.changes[:4]) == sorted(first)
+    assert {f"write {path}" for path in (domain.TMPFILES, *texts)} == set(one.host.changes[:4])
     settings = json.loads(one.host.after[state.SETTINGS_FILE])
     assert (settings["generation"], settings["members"]) == (3, [["a", "127.0.0.1"], ["b", "192.0.2.2"]])
     assert boot.parse_record(one.host.after[state.SETTINGS_FILE]) == settings
@@ -169,43 +164,42 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "running", "expected"),
+    ("owner", "name", "job", "runs", "expected"),
     [
-        ("domain", "50-nvlink-imex", False, []),
-        ("domain", "50-nvlink-imex", True, ["service"]),
-        ("domain", "site", False, ["prolog"]),
-        ("job", "50-nvlink-imex", False, ["prolog"]),
+        ("domain", job_files.NAME, None, False, []),
+        ("domain", job_files.NAME, None, True, ["service"]),
+        ("domain", "site", None, False, ["prolog"]),
+        ("job", job_files.NAME, None, False, ["prolog"]),
+        # A daemon that no job started stops.
+        ("job", job_files.NAME, None, True, ["service"]),
+        ("job", job_files.NAME, "7", True, ["prolog"]),
     ],
 )
-def test_the_roles_own_prolog_is_no_other_owner_of_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, owner: str, name: str, running: bool, expected: list[str]
+def test_the_roles_own_prolog_is_no_other_owner(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    name: str,
+    job: str | None,
+    runs: bool,
+    expected: list[str],
 ) -> None:
     """With --check IMEX per job is still on the tray; a finding of its own reports the daemon of a job."""
-    changes: dict[str, Any] = {} if running else {"processes": [], "answers": {}}
-    unit = imex_fleet.unit(active="active" if running else "inactive", enabled="disabled")
-    read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{name}"], unit=unit, **changes)
-    monkeypatch.setattr(survey, "survey", lambda **_options: read)
-    facts = tray.Tray(domain.DesiredState(owner=owner)).facts()
-    assert [entry["owner"] for entry in facts["owners"]] == expected
-
-
-@pytest.mark.parametrize(("job", "stops"), [(None, True), ("7", False)])
-def test_with_imex_per_job_a_daemon_that_no_job_started_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str | None, stops: bool
-) -> None:
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     if job:
         state.write_state({"job": job})
-    unit = imex_fleet.unit(enabled="disabled")
-    read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{job_files.NAME}"], unit=unit)
+    unit = imex_fleet.unit(active="active" if runs else "inactive", enabled="disabled")
+    changes: dict[str, Any] = {} if runs else {"processes": [], "answers": {}}
+    read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{name}"], unit=unit, **changes)
     monkeypatch.setattr(survey, "survey", lambda **_options: read)
-    one = tray.Tray(domain.DesiredState(owner="job"))
-    found = one._difference(one.facts(), None)
-    assert (found.stop, bool(found.restart)) == (stops, stops)
+    one = tray.Tray(domain.DesiredState(owner=owner))
+    assert [entry["owner"] for entry in one.facts()["owners"]] == expected
+    if owner == "job":
+        assert one._difference(one.facts(), None).stop is (expected == ["service"])
 
 
 def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: Any
 ) -> None:
     """With owner job: a daemon that no job had started, or another package."""
     monkeypatch.setattr(state, "RUN", str(tmp_path))
@@ -216,7 +210,7 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
     state.write_state({"job": "7"})
     one = tray.Tray(domain.DesiredState(owner="job", job=imex_fleet.JOB))
     with pytest.raises(job_host.Blocked) as found:
-        one.stop_and_write(3, False, {"running": True, "package": None, "unit": None, "owners": []})
+        one.stop_and_write(3, False)
     assert [note["code"] for note in found.value.findings] == ["jobs_running"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
@@ -30,10 +31,8 @@ def clique(count: int, cells: Cells | None = None, **trays: dict[str, Any]) -> d
     """The facts of all trays, each from its own ctl. ``more``: tray -> other facts."""
     connected = set((cells or {}).values()) <= {"CONNECTED"}
     text = domain_json(addresses(count), cells, status="UP" if connected else "DEGRADED")
-    answers = {"state": answer("READY\n"), "domain": answer(text)}
     return {
-        f"t{number}": tray(number, count, **{"answers": answers, **trays.get(f"t{number}", {})})
-        for number in range(count)
+        f"t{number}": tray(number, count, **{**ctl(text), **trays.get(f"t{number}", {})}) for number in range(count)
     }
 
 
@@ -45,8 +44,46 @@ def both_ways(pairs: list[tuple[int, int]], word: str) -> Cells:
     return {pair: word for a, b in pairs for pair in ((a, b), (b, a))}
 
 
-def test_a_clique_that_is_up_has_no_finding() -> None:
-    assert verdict.evaluate("r01", members(18), clique(18)) == verdict.Verdict(True, (), ())
+def ctl(text: str, state: str = "READY\n", **how: Any) -> dict[str, Any]:
+    return {"answers": {"state": answer(state), "domain": answer(text)._replace(**how)}}
+
+
+DOWN = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}
+REVERSED = {"nodes": {"path": "/n", "text": files.render_nodes(addresses(18)[::-1]), "changed_at": 1.0}}
+ONE_OF_18 = both_ways([(number, 7) for number in range(18) if number != 7], "NODE_MAP_MISMATCH")
+ONE_OF_4 = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
+VERSIONS = both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH")
+OF_595 = {**ctl(domain_json(addresses(3), VERSIONS, version="595.58.03")), "driver_version": "595.58.03"}
+# The ctl of t0 prints a broken row of t1 that t1 itself does not have.
+OF_ANOTHER = ctl(domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED"))
+
+
+@pytest.mark.parametrize(
+    ("count", "cells", "trays", "expected", "words"),
+    [
+        (18, {}, {}, [], ""),
+        (18, ONE_OF_18, {"t7": REVERSED}, [("imex_list_differs", "t7")], "on t7 is not that of clique r01"),
+        # With equal files.
+        (4, ONE_OF_4, {}, [("imex_list_differs", "t2")], "stop all its daemons, then start all"),
+        (3, VERSIONS, {"t1": OF_595}, [("imex_peer_version", "t1")], "t1 (595.58.03)"),
+        # A member that is down, or does not answer, explains its pairs.
+        (3, {(0, 2): "DISCONNECTED", (1, 2): "DISCONNECTED"}, {"t2": DOWN}, [("imex_unit_down", "t2")], "t2: "),
+        (3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"}, {"t2": None}, [("tray_unreachable", "t2")], "t2 returned"),
+        (4, {}, {"t1": ctl("", rc=None, timed_out=True)}, [("imex_timeout", "t1")], "t1: "),
+        # The fault of the tray that alone reports it: the other one is connected.
+        (4, {(0, 3): "NEVER_CONNECTED"}, {}, [("imex_pair_disconnected", "t0")], "t0-t3 are connected one way only"),
+        (2, {}, {"t0": OF_ANOTHER}, [("imex_not_ready", "t0")], "degraded on t0;"),
+    ],
+)
+def test_each_fault_of_a_clique_is_one_finding_on_the_tray_that_has_it(
+    count: int, cells: Cells, trays: dict[str, Any], expected: list[Any], words: str
+) -> None:
+    facts = clique(count, cells, **{tray: change or {} for tray, change in trays.items()})
+    facts.update({tray: None for tray, change in trays.items() if change is None})
+    evaluated = verdict.evaluate("r01", members(count), facts)
+    assert found(evaluated) == expected
+    assert words in "".join(note["message"] for note in evaluated.findings)
+    assert evaluated.ok is not bool(expected)
 
 
 def test_a_domain_that_is_degraded_though_all_are_connected_is_an_error() -> None:
@@ -54,25 +91,7 @@ def test_a_domain_that_is_degraded_though_all_are_connected_is_an_error() -> Non
     for entry in facts.values():
         entry["domain_state"] = "degraded"
     evaluated = verdict.evaluate("r01", members(3), facts)
-    assert found(evaluated) == [("imex_not_ready", None)]
-    assert "degraded on t0, t1" in evaluated.findings[0]["message"]
-    assert not evaluated.ok
-
-
-def test_one_wrong_list_among_18_is_one_finding() -> None:
-    wrong = {"path": "/n", "text": files.render_nodes(addresses(18)[::-1]), "changed_at": 1.0}
-    cells = both_ways([(number, 7) for number in range(18) if number != 7], "NODE_MAP_MISMATCH")
-    evaluated = verdict.evaluate("r01", members(18), clique(18, cells, t7={"nodes": wrong}))
-    assert found(evaluated) == [("imex_list_differs", "t7")]
-    assert not evaluated.ok
-
-
-def test_a_mismatch_with_equal_files_needs_a_restart_of_all() -> None:
-    cells = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
-    evaluated = verdict.evaluate("r01", members(4), clique(4, cells))
-    assert found(evaluated) == [("imex_list_differs", "t2")]
-    assert "stop all its daemons, then start all" in evaluated.findings[0]["message"]
-    assert len(evaluated.disconnected) == 6
+    assert (evaluated.ok, found(evaluated)) == (False, [("imex_not_ready", None)])
 
 
 def test_the_same_wrong_list_on_all_trays_is_one_finding() -> None:
@@ -81,55 +100,19 @@ def test_the_same_wrong_list_on_all_trays_is_one_finding() -> None:
     assert "t0, t1, t2" in evaluated.findings[0]["message"]
 
 
-def test_a_tray_with_another_version_is_named() -> None:
-    text = domain_json(addresses(3), both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH"), version="595.58.03")
-    other = {"answers": {"state": answer("READY\n"), "domain": answer(text)}, "driver_version": "595.58.03"}
-    facts = clique(3, both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH"), t1=other)
-    evaluated = verdict.evaluate("r01", members(3), facts)
-    assert found(evaluated) == [("imex_peer_version", "t1")]
-    assert "t1 (595.58.03)" in evaluated.findings[0]["message"]
-
-
-def test_a_short_version_is_that_of_the_rest_of_the_clique() -> None:
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (("570.172", "570.172.08", "570.172"), []),
+        (("570.172", "570.172.08", "570.172.18"), [("imex_peer_version", None)]),
+        (("570.172.08", "570.172.08", "570.172.18"), [("imex_peer_version", "t2")]),
+    ],
+)
+def test_a_short_version_is_that_of_the_rest_of_the_clique(versions: tuple[str, ...], expected: Any) -> None:
     facts = clique(3)
-    for number, version in enumerate(("570.172", "570.172.08", "570.172")):
-        facts[f"t{number}"]["version"] = version
-    assert verdict.evaluate("r01", members(3), facts).ok
-    facts["t2"]["version"] = "570.172.18"
-    assert found(verdict.evaluate("r01", members(3), facts)) == [("imex_peer_version", None)]
-    facts["t0"]["version"] = "570.172.08"
-    assert found(verdict.evaluate("r01", members(3), facts)) == [("imex_peer_version", "t2")]
-
-
-def test_a_member_that_is_down_explains_its_pairs() -> None:
-    cells = {(0, 2): "DISCONNECTED", (1, 2): "DISCONNECTED"}
-    down = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}
-    evaluated = verdict.evaluate("r01", members(3), clique(3, cells, t2=down))
-    assert found(evaluated) == [("imex_unit_down", "t2")]
-
-
-def test_an_unreachable_member_is_a_finding() -> None:
-    facts = clique(3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"})
-    del facts["t2"]
-    evaluated = verdict.evaluate("r01", members(3), facts)
-    assert found(evaluated) == [("tray_unreachable", "t2")]
-    assert not evaluated.ok
-
-
-def test_a_pair_that_is_connected_one_way_only_is_a_finding() -> None:
-    evaluated = verdict.evaluate("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
-    # The fault of the tray that alone reports it: the other one is connected.
-    assert found(evaluated) == [("imex_pair_disconnected", "t0")]
-    assert "t0-t3 are connected one way only, though all are ready; open" in evaluated.findings[0]["message"]
-    assert evaluated.disconnected == (("t0", "t3", "never_connected"),)
-
-
-def test_only_a_trays_own_row_counts() -> None:
-    """t0's ctl shows a broken row of t1 that t1 itself does not have."""
-    text = domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED")
-    facts = clique(2, t0={"answers": {"state": answer("READY\n"), "domain": answer(text)}})
-    evaluated = verdict.evaluate("r01", members(2), facts)
-    assert (evaluated.disconnected, found(evaluated)) == ((), [("imex_not_ready", "t0")])
+    for entry, version in zip(facts.values(), versions):
+        entry["version"] = version
+    assert found(verdict.evaluate("r01", members(3), facts)) == expected
 
 
 WORDS = ["CONNECTED", "NEVER_CONNECTED", "RECOVERING", "NODE_MAP_MISMATCH", "VERSION_MISMATCH"]
@@ -154,10 +137,9 @@ def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: t
     changes: dict[str, dict[str, Any]] = {}
     for number, kind in enumerate(kinds):
         if kind == "down":
-            changes[f"t{number}"] = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}
+            changes[f"t{number}"] = DOWN
         if kind == "init":
-            text = domain_json(addresses(count), cells)
-            changes[f"t{number}"] = {"answers": {"state": answer("INIT_GPU\n"), "domain": answer(text)}}
+            changes[f"t{number}"] = ctl(domain_json(addresses(count), cells), "INIT_GPU\n")
     facts = clique(count, cells, **changes)
     for number, kind in enumerate(kinds):
         if kind == "absent":
@@ -176,11 +158,3 @@ def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: t
         assert note["message"].isprintable()
     blamed = {note["tray"] for note in evaluated.findings}
     assert {f"t{number}" for number, kind in enumerate(kinds) if kind != "ready"} <= blamed
-
-
-def test_a_ready_tray_whose_ctl_hangs_is_reported_once() -> None:
-    answers = {"state": answer("READY\n"), "domain": answer("")._replace(rc=None, timed_out=True)}
-    facts = clique(4, t1={"answers": answers})
-    assert facts["t1"]["ready"]
-    evaluated = verdict.evaluate("r01", members(4), facts)
-    assert (evaluated.ok, evaluated.disconnected, found(evaluated)) == (False, (), [("imex_timeout", "t1")])
