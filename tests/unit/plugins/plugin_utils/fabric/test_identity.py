@@ -80,6 +80,11 @@ def install(site: Scene) -> None:
     site.facts.update(site.later)
 
 
+def apart(trays: str, first: int) -> Event:
+    """Each of the trays gets a partition of its own."""
+    return lambda site: [site.attach(name, clique_id=number) for number, name in enumerate(expand(trays), first)]
+
+
 def declared(**trays: str) -> dict[str, Any]:
     """The policy of a site that expects these trays below each name."""
     return {"expected": {name: expand(text) for name, text in trays.items()}}
@@ -120,6 +125,7 @@ DECIDE = "ask your provider, or set fabric_tray_partitions to own_block, leave_o
 BOTH: dict[str, Any] = {"cliques_per_rack": 2}
 changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]
 chassis, split = ["chassis_changed"], ["domain_split"]
+IN_SIX = {name: f"r02{letter}" for name, letter in zip(expand(R02), "abcdef", strict=True)}
 shrank, unknown = ["clique_shrank"], ["unknown_trays"]
 BOTH_RACKS = declared(r01=R01, r02=R02)
 
@@ -511,13 +517,28 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     ],
     "each tray of a rack is alone in a clique": [
         Run(
-            [clique(name, number) for number, name in enumerate(expand(R02))],
+            [apart(R02, 0)],
             ["tray_partitions"],
             f"NVLink domain r02 is split per tray: 6 of its 6 trays are each alone in a clique; {DECIDE}",
-            moved={name: f"r02{letter}" for name, letter in zip(expand(R02), "abcdef", strict=True)},
+            moved=IN_SIX,
             rows={"tray_partitions": R02},
         ),
         Run([]),
+    ],
+    "each tray of a rack is alone in a clique, and gets a block": [
+        Run([apart(R02, 0)], moved=IN_SIX, policy={"tray_partitions": "own_block"}),
+        Run([clique(R02, 32766)], moved={R02: "r02"}),
+    ],
+    "each tray of a rack is alone in a clique, and keeps its block": [
+        Run([apart(R02, 0)], policy={"tray_partitions": "keep_block"}),
+        # Other partitions, as after a restart of the provider's software; the decision is in the fabric file.
+        Run([apart(R02, 200)]),
+        # A partition of a tenant.
+        Run([clique("r02t[01-03]", 500)], moved={"r02t[01-03]": "r02a"}),
+    ],
+    "another policy replaces a decision": [
+        Run([apart(R02, 0)], policy={"tray_partitions": "keep_block"}),
+        Run([], moved=IN_SIX, policy={"tray_partitions": "own_block"}),
     ],
 }
 

@@ -10,7 +10,7 @@ import json
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Fabric, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,12 +41,6 @@ def test_domains_with_the_same_eight_digits_have_different_names() -> None:
         "new_9f3c1234111142228333444444444444",
         "new_9f3c1234111142228333555555555555",
     ]
-
-
-def test_an_unreachable_tray_without_a_place_is_unplaced() -> None:
-    fabric, state = live.provisional([Observation("a", "test", reachable=False, problem="off")], NOW)
-    assert fabric == Fabric()
-    assert state.trays["a"]["state"] == "unplaced"
 
 
 def test_gpus_without_uuids_are_counted() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVLink domains that are split per tray, and the policies for them."""
+"""NVLink domains that are split per tray; test_identity.py has the scenarios of each policy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site
 
 R01 = [f"r01t{tray:02d}" for tray in range(1, 19)]
 SPLIT, WHOLE = R01[6:], R01[:6]
@@ -27,15 +26,10 @@ def placed(policy: str = "ask", **simulation: Any) -> Site:
     return site
 
 
-def split(site: Site, trays: list[str], first: int = 100) -> None:
+def split(site: Site, trays: list[str]) -> None:
     """Put each of these trays into a partition of its own."""
-    for clique_id, name in enumerate(trays, first):
+    for clique_id, name in enumerate(trays, 100):
         site.attach(name, clique_id=clique_id)
-
-
-def join(site: Site, trays: list[str]) -> None:
-    for name in trays:
-        site.attach(name, clique_id=32766)
 
 
 def in_blocks(site: Site) -> dict[str, list[str]]:
@@ -46,14 +40,6 @@ def in_blocks(site: Site) -> dict[str, list[str]]:
 
 def codes(placement: Placement) -> list[str]:
     return [row["code"] for row in placement.objections]
-
-
-def decision(site: Site) -> str | None:
-    assert site.fabric
-    return site.fabric.domains["r01"].get("tray_partitions")
-
-
-# --- ask ---
 
 
 @pytest.mark.parametrize(
@@ -76,25 +62,6 @@ def test_trays_that_gave_no_answer_yet_may_share_the_cliques(down: list[str], ob
     assert site.discover().objections == []
 
 
-# --- own_block ---
-
-
-def test_own_block_gives_each_a_block() -> None:
-    site = placed("own_block")
-    split(site, SPLIT)
-    before = site.fabric
-    assert before
-    placement = site.discover()
-    assert placement.objections == []
-    assert in_blocks(site)["r01"] == WHOLE
-    assert sorted(nodes[0] for nodes in in_blocks(site).values() if len(nodes) == 1) == SPLIT
-    assert "domain r01: tray_partitions none -> own_block" in structure_diff(before, placement.fabric)
-    assert site.discover().fabric == placement.fabric
-
-
-# --- leave_out ---
-
-
 def test_leave_out_leaves_them_out_of_the_blocks_until_they_join_again() -> None:
     site = placed("leave_out")
     before = in_blocks(site)
@@ -109,7 +76,8 @@ def test_leave_out_leaves_them_out_of_the_blocks_until_they_join_again() -> None
     assert hosts.groups["nvlink_clique_r01"].vars["nvlink_block"] == "r01"
     written = fabric_file.serialise(placement.fabric)
     assert fabric_file.parse(written, "fabric.json") == placement.fabric
-    join(site, SPLIT)
+    for name in SPLIT:
+        site.attach(name, clique_id=32766)
     site.discover()
     assert in_blocks(site) == before
 
@@ -120,44 +88,3 @@ def test_a_partition_of_two_trays_has_a_block() -> None:
     site.attach(SPLIT[1], clique_id=100)
     site.discover()
     assert list(in_blocks(site).values()) == [WHOLE, [f"r02t{tray:02d}" for tray in range(1, 19)], SPLIT[:2]]
-
-
-# --- keep_block ---
-
-
-@pytest.mark.parametrize("trays", [SPLIT, R01])
-def test_keep_block_changes_no_tray(trays: list[str]) -> None:
-    site = placed("keep_block")
-    before, state = in_blocks(site), site.state
-    assert state
-    split(site, trays)
-    placement = site.discover()
-    assert (placement.changes, placement.objections, in_blocks(site)) == ([], [], before)
-    assert {row["state"] for row in placement.state.trays.values()} == {"present"}
-    assert decision(site) == "keep_block"
-    # Other partitions of their own, as after a restart of the provider's software.
-    split(site, trays, first=200)
-    again = site.discover()
-    assert (again.fabric, again.objections) == (placement.fabric, [])
-
-
-def test_a_decision_in_the_fabric_file_holds_without_the_variable_and_for_a_part_of_the_trays() -> None:
-    site = placed("keep_block")
-    split(site, SPLIT)
-    fabric = site.discover().fabric
-    site.policy = Policy(moved_percent=100)
-    split(site, SPLIT, first=300)
-    assert site.discover(targets=SPLIT[:2]).fabric == fabric
-    # A partition of a tenant is one of several trays.
-    for name in SPLIT[:3]:
-        site.attach(name, clique_id=500)
-    assert kinds(site.discover()) == dict.fromkeys(SPLIT[:3], "moved")
-
-
-def test_another_policy_replaces_the_decision() -> None:
-    site = placed("keep_block")
-    split(site, SPLIT)
-    site.discover()
-    site.policy = Policy(moved_percent=100, tray_partitions="own_block")
-    assert kinds(site.discover()) == dict.fromkeys(SPLIT, "moved")
-    assert decision(site) == "own_block"
