@@ -37,12 +37,8 @@ def site(**policy: Any) -> Site:
 Lie = Callable[[Site], object]
 
 
-def attach(uuid: str = "", slot: int = 0) -> Lie:
-    def lie(planned: Site) -> None:
-        planned.attach(LIAR, uuid or planned.uuid_of(VICTIM))
-        planned.facts[LIAR]["tray_index"] = slot
-
-    return lie
+def attach(uuid: str = "") -> Lie:
+    return lambda planned: planned.attach(LIAR, uuid or planned.uuid_of(VICTIM))
 
 
 def facts(**values: Any) -> Lie:
@@ -68,10 +64,8 @@ INVALID = [{"uuid": "{{ lookup('pipe', 'id') }}", "fabric": "\x1b[31m"}, None, "
     [
         # It may move itself to a known clique, unless trays are declared.
         pytest.param(attach(), {}, [], {LIAR: "moved"}, set(), id="joins another domain"),
-        pytest.param(attach(), {"moved_percent": 0}, ["moved_percent"], {LIAR: "moved"}, set(), id="moves"),
         pytest.param(attach(), {"expected": DECLARED}, ["clique_shrank"], {LIAR: "moved"}, set(), id="declared"),
         pytest.param(attach(NEW_UUID), {}, ["rotation_in_progress"], {}, set(), id="a new domain"),
-        pytest.param(attach(NEW_UUID, 9), {}, ["domain_split"], {LIAR: "moved"}, set(), id="with another slot"),
         pytest.param(steal_gpus, {}, [], {}, {"illegal_tray_name"}, id="another tray's GPUs"),
         pytest.param(address("10.0.2.2"), {}, [], {}, set(), id="the IMEX address of a member of its clique"),
         pytest.param(address("203.0.113.66"), IMEX, [], {}, set(), id="an address outside the networks of IMEX"),
