@@ -144,7 +144,7 @@ def test_a_refused_discovery_prints_no_credentials_that_the_server_returns(run: 
 def test_the_token_and_the_client_key_of_a_kubeconfig_stay_in_it(run: Run) -> None:
     """Also towards Run:ai, whose token is an option of the same task."""
     authority = Authority(run.given)
-    certificate, key = authority.issue("client")
+    certificate, key = authority.client
     user = {
         "token": CANARY,
         "client-certificate-data": base64.b64encode(certificate.read_bytes()).decode(),

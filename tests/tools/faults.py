@@ -67,7 +67,7 @@ ROOMS: dict[str, Room] = {
     "verify": (("plugin_utils/verify", "plugin_utils/render"),
                ("test_verify*.py", "test_report*.py", "test_monitoring.py")),
     "rest": (("inventory", "plugin_utils/sources", "plugin_utils/clients", "plugin_utils/rollout"),
-             ("test_inventory.py", "test_http_sources.py", "test_source_*.py", "test_rollout*.py", "test_proof.py")),
+             ("test_inventory.py", "test_source_*.py", "test_rollout*.py", "test_proof.py")),
 }
 
 FAULTS = (

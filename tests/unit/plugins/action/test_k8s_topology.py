@@ -102,10 +102,7 @@ def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> N
 
 
 @pytest.mark.core
-def test_runai_is_configured_without_showing_its_token(
-    tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    http_servers.without_proxy(monkeypatch)
+def test_runai_is_configured_without_showing_its_token(tmp_path: Path, run_action: RunAction) -> None:
     standin = runai_standin.Standin()
     token = tmp_path / "token"
     token.write_text(f"{runai_standin.SECRET}\n")

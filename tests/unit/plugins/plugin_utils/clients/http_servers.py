@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import ssl
 import threading
@@ -16,19 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
-
-def without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unset all proxies, and shorten the pause between attempts."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(http, "PAUSE", 0.02)
+from ansible_collections.rackscale.nvlink.tests.lab.nvlab.kubernetes import certificates
 
 
 class Request(NamedTuple):
@@ -130,52 +116,20 @@ def served(respond: Responder, tls: ssl.SSLContext | None = None, keep: bool = F
 
 
 class Authority:
-    """A CA and what it signs, as PEM files in a folder."""
+    """A CA and what it signs, as PEM files in a folder below another."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
-        self._folder, self._name = folder, name
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")])
-        built = self._builder(self._subject, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
-        self.ca_file = self._write(f"{name}.pem", built.sign(self._key, hashes.SHA256()))
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """(certificate, key) of a server on 127.0.0.1, or of a client."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        certificate = self._builder(subject, key).add_extension(names, critical=False)
-        text = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        key_file = self._folder / f"{self._name}-{name}.key"
-        key_file.write_bytes(text)
-        return self._write(f"{self._name}-{name}.pem", certificate.sign(self._key, hashes.SHA256())), key_file
+        self._pki = folder / name
+        certificates.make(self._pki, "127.0.0.1", "127.0.0.1")
+        self.ca_file, self.client = self._pki / "ca.crt", (self._pki / "admin.crt", self._pki / "admin.key")
 
     def server_context(self, client_certificate: bool = False) -> ssl.SSLContext:
-        """The TLS context of a server with a certificate of this CA."""
+        """The TLS context of a server on 127.0.0.1 with a certificate of this CA."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.issue("server"))
+        context.load_cert_chain(self._pki / "apiserver.crt", self._pki / "apiserver.key")
         if client_certificate:
             # Under TLS 1.3 a client learns of its refusal only when it reads the answer.
             context.maximum_version = ssl.TLSVersion.TLSv1_2
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.ca_file)
         return context
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-        )
-
-    def _write(self, name: str, certificate: x509.Certificate) -> Path:
-        path = self._folder / name
-        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        return path

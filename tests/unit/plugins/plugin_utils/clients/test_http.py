@@ -8,6 +8,7 @@ import itertools
 import logging
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -20,21 +21,10 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Authority,
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
-from cryptography.hazmat.primitives import serialization
+
+from .http_servers import Authority, Reply, Request, served
 
 SECRET = "s3cr3t-t0ken-of-the-cmdb"
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 def client(url: str, **options: Any) -> http.Client:
@@ -304,7 +294,7 @@ def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> Non
 
 
 def test_a_client_certificate_is_sent(authority: Authority) -> None:
-    certificate, key = authority.issue("client")
+    certificate, key = authority.client
     with served(lambda _request, reply: reply.json({}), authority.server_context(client_certificate=True)) as server:
         options = {"ca_file": str(authority.ca_file)}
         given = {"client_cert": str(certificate), "client_key": str(key), **options}
@@ -333,14 +323,9 @@ def test_unusable_certificate_files_are_errors(options: dict[str, Any], reason: 
 
 
 def test_a_key_with_a_pass_phrase_is_an_error_and_no_question(authority: Authority, tmp_path: Path) -> None:
-    certificate, key = authority.issue("client")
-    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    certificate, key = authority.client
     locked = tmp_path / "locked.key"
-    locked.write_bytes(
-        loaded.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
-        )
-    )
+    subprocess.run(["openssl", "ec", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
     with pytest.raises(SourceError, match="client_key or the proxy of the environment cannot be used"):
         config(client_cert=str(certificate), client_key=str(locked))
 

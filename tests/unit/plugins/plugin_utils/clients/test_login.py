@@ -24,14 +24,9 @@ import urllib3
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Authority,
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
 from kubernetes import config as official
+
+from .http_servers import Authority, Reply, Request, served
 
 SECRET = "s3cr3t-service-account-token"
 SERVER = "https://127.0.0.1:1"
@@ -40,7 +35,6 @@ SERVER = "https://127.0.0.1:1"
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder for temporary files, in which nothing is left after a test."""
-    without_proxy(monkeypatch)
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -147,14 +141,14 @@ def test_an_expired_token_of_oidc_is_refreshed(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("as_data", [True, False], ids=["data", "relative paths"])
 def test_certificates(tmp_path: Path, as_data: bool) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.issue("admin")
+    certificate, key = authority.client
     files = {"client-certificate": certificate, "client-key": key}
     if as_data:
         user = {f"{name}-data": encoded(file) for name, file in files.items()}
         cluster = {"certificate-authority-data": encoded(authority.ca_file)}
     else:
-        user = {name: file.name for name, file in files.items()}
-        cluster = {"certificate-authority": authority.ca_file.name}
+        user = {name: str(file.relative_to(tmp_path)) for name, file in files.items()}
+        cluster = {"certificate-authority": str(authority.ca_file.relative_to(tmp_path))}
     with served(version, authority.server_context(client_certificate=True)) as server:
         assert answers(kubeconfig(tmp_path, user, server.url, **cluster))
 

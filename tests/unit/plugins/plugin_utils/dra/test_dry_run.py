@@ -12,12 +12,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, dry_run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
+
+from ..clients.http_servers import Reply, Request, served
 
 RESOURCES = {
     "/apis/apps/v1": [{"name": "daemonsets", "kind": "DaemonSet", "namespaced": True}, {"name": "daemonsets/status"}],
@@ -27,11 +23,6 @@ DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name":
 CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}}
 DOMAIN = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "x"}}
 CRD = {"spec": {"group": "resource.nvidia.com", "names": {"kind": "ComputeDomain"}}}
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 class Api:

@@ -195,22 +195,16 @@ def test_the_clique_label_needs_exactly_one_writer() -> None:
 
 
 def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None:
-    old = world.changed_by(
-        world.put(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]),
-        world.installed(),
-    )
+    old = {**world.installed(), "daemon_sets": [world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]}
     assert codes(preflight.preflight(old, world.trays(), world.plan())) == ["dra_release_old"]
     assert preflight.keeps_old_name(old, world.plan())
     assert not preflight.keeps_old_name(world.installed(), world.plan())
-    newer = world.changed_by(
-        lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="dra-driver-nvidia-gpu-0.6.0")]),
-        world.installed(),
-    )
+    newer = {**world.installed(), "daemon_sets": [world.daemon_set(chart="dra-driver-nvidia-gpu-0.6.0")]}
     assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_release_failed"]
 
 
 def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None:
-    live = world.changed_by(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
+    live = {**world.installed(), "compute_domains": [world.domain()]}
     plan = world.plan(shape="host_managed", external_label_writer=True)
     found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
     assert codes(found) == ["jobs_running"]
@@ -226,19 +220,20 @@ def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None
     assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["jobs_running"]
 
 
+GPU_CLUSTERS = [{"metadata": {"name": "gpu-cluster"}}]
+
+
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
     plan = world.plan(shape="gpu_cluster")
     assert codes(preflight.preflight(world.empty(), world.trays(), plan)) == ["dra_other_install"]
-    theirs = world.changed_by(lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}))
-    assert preflight.preflight(theirs, world.trays(), plan) == []
-    both = world.changed_by(
-        lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}), world.installed()
-    )
+    theirs = world.put(gpu_clusters=GPU_CLUSTERS)
+    assert preflight.preflight(world.changed_by(theirs), world.trays(), plan) == []
+    both = world.changed_by(theirs, world.installed())
     assert codes(preflight.preflight(both, world.trays(), plan)) == ["dra_other_install"]
 
 
 def test_without_trays_the_nodes_are_those_with_gpus() -> None:
-    cluster = world.changed_by(lambda cluster: cluster["nodes"].append({"metadata": {"name": "ctl", "labels": {}}}))
+    cluster = world.changed_by(add("nodes", {"metadata": {"name": "ctl", "labels": {}}}))
     assert sorted(preflight.expected_nodes(cluster, {})) == world.names()
     assert codes(preflight.preflight({**cluster, "nodes": []}, {}, world.plan())) == ["dra_node_not_selected"]
 
@@ -309,7 +304,7 @@ def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
 def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
     cluster = world.installed()
     cluster["crds"][DOMAINS] = world.crd(DOMAINS, stale=True)
-    cluster["gpu_clusters"] = [{"metadata": {"name": "gpu-cluster"}}]
+    cluster["gpu_clusters"] = GPU_CLUSTERS
     found = preflight.preflight(cluster, world.trays(), world.plan(shape="gpu_cluster"))
     stale = next(row for row in found if row["code"] == "dra_crd_stale")
     assert "upgrade it" in stale["message"]
@@ -369,9 +364,7 @@ def test_gpus_by_dra_are_published_too() -> None:
     plan = world.plan(shape="all_dra")
     found = checks.check(world.installed(), world.trays(), plan)
     assert codes(found) == ["dra_release_failed", "dra_node_outdated"]
-    cluster = world.changed_by(
-        lambda cluster: cluster["device_classes"].append(world.device_class("gpu.nvidia.com")), world.installed()
-    )
+    cluster = world.changed_by(add("device_classes", world.device_class("gpu.nvidia.com")), world.installed())
     cluster["slices"] += [world.slices(name, "gpu-0", driver="gpu.nvidia.com") for name in world.names()]
     assert checks.check(cluster, world.trays(), plan) == []
 

@@ -13,20 +13,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import ht
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 
+from ..clients.http_servers import Reply, Request, served
+
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.the-token-of-a-service-account"
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 class Cluster:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
@@ -61,9 +60,7 @@ def patch_all(cluster: Cluster, names: list[str]) -> tuple[list[str], list[Nvlin
     return run_concurrently(([name] for name in names), patch)
 
 
-def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    http_servers.without_proxy(monkeypatch)
-
+def test_all_rejections_of_single_objects_are_collected() -> None:
     def refuse_some(request: Request, reply: Reply) -> None:
         gone = request.target.partition("?")[0].endswith(("n1", "n3"))
         reply.json({"message": "uid differs"} if gone else {}, 409 if gone else 200)
@@ -81,9 +78,8 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
     ]
 
 
-def test_a_schema_that_is_not_published_yet_lacks_no_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_is_not_published_yet_lacks_no_field() -> None:
     """The API server serves a new kind some moments before its schema."""
-    http_servers.without_proxy(monkeypatch)
     with http_servers.served(lambda _request, reply: reply.send(404, b"404 page not found\n")) as server:
         cluster = api.connect({"api_url": server.url}, "k8s_topology")
         assert cluster.undeclared(api.Kind("kai.scheduler/v1alpha1", "Topology", "topologies"), {"alias"}) == set()

@@ -24,8 +24,7 @@ TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 
 
 @pytest.fixture
-def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
-    http_servers.without_proxy(monkeypatch)
+def standin() -> Iterator[Standin]:
     made = Standin()
     with http_servers.served(made.answer) as server:
         made.url = server.url

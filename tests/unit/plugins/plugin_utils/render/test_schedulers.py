@@ -237,6 +237,13 @@ SLICES = {"kueue.x-k8s.io/podset-slice-required-topology": CLIQUE, "kueue.x-k8s.
 NODES = "affinity.nodeAffinity.*.nodeSelectorTerms[][].matchExpressions[]"
 CHANNELS = "resourceClaims[].resourceClaimTemplateName"
 PARTS = "spec.replicatedJobs[].template"
+PODS = f"{PARTS}.spec.template.spec"
+HALVES = [[[16, 16], [16, 16]]]
+BY_KAI = [["kai-scheduler"] * 2]
+
+
+def channels(name: str) -> list[list[str]]:
+    return [[f"{name}-0-channel", f"{name}-1-channel"]]
 
 
 def within(*texts: str) -> list[Any]:
@@ -251,22 +258,12 @@ def within(*texts: str) -> list[Any]:
         # IMEX and NCCL connect before the pods are ready.
         ("statefulset", "Service", "spec.publishNotReadyAddresses", [True]),
         # The halves have 16 of 18 trays each, and a ComputeDomain each.
-        ("jobset", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[16, 16], [16, 16]]]),
-        ("jobset", "JobSet", f"{PARTS}.spec.template.spec.{NODES}", [[*within(R01), *within(R02)]]),
-        (
-            "jobset",
-            "JobSet",
-            f"{PARTS}.spec.template.spec.{CHANNELS}",
-            [["nvlink-two-indexes-0-channel", "nvlink-two-indexes-1-channel"]],
-        ),
+        ("jobset", "JobSet", f"{PARTS}.spec.[completions, parallelism]", HALVES),
+        ("jobset", "JobSet", f"{PODS}.{NODES}", [[*within(R01), *within(R02)]]),
+        ("jobset", "JobSet", f"{PODS}.{CHANNELS}", channels("nvlink-two-indexes")),
         ("lws", "LeaderWorkerSet", "metadata.annotations", [EXCLUSIVE, EXCLUSIVE]),
         ("lws", "LeaderWorkerSet", "spec.[replicas, leaderWorkerTemplate.size]", [[1, 18], [1, 18]]),
-        (
-            "lws",
-            "LeaderWorkerSet",
-            f"spec.leaderWorkerTemplate.workerTemplate.spec.{NODES}.operator",
-            [["Exists"], ["Exists"]],
-        ),
+        ("lws", "LeaderWorkerSet", f"spec.leaderWorkerTemplate.workerTemplate.spec.{NODES}.operator", [["Exists"]] * 2),
         (
             "kai",
             "Queue",
@@ -276,26 +273,16 @@ def within(*texts: str) -> list[Any]:
         ("kai", "PyTorchJob", "metadata.annotations", [KAI]),
         ("kai", "PyTorchJob", 'metadata.labels."kai.scheduler/queue"', ["nvlink-jobs"]),
         ("kai", "PyTorchJob", "spec.pytorchReplicaSpecs.*.replicas", [[1, 15]]),
-        ("kai", "PyTorchJob", "spec.pytorchReplicaSpecs.*.[template.spec.schedulerName][]", [["kai-scheduler"] * 2]),
+        ("kai", "PyTorchJob", "spec.pytorchReplicaSpecs.*.[template.spec.schedulerName][]", BY_KAI),
         ("kai", "JobSet", f"{PARTS}.metadata.annotations", [[KAI, KAI]]),
         ("kai", "JobSet", 'metadata.labels."kai.scheduler/queue"', ["nvlink-jobs"]),
-        ("kai", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[16, 16], [16, 16]]]),
-        ("kai", "JobSet", f"{PARTS}.spec.template.spec.schedulerName", [["kai-scheduler"] * 2]),
-        (
-            "kai",
-            "JobSet",
-            f"{PARTS}.spec.template.spec.{CHANNELS}",
-            [["nvlink-kai-indexes-0-channel", "nvlink-kai-indexes-1-channel"]],
-        ),
+        ("kai", "JobSet", f"{PARTS}.spec.[completions, parallelism]", HALVES),
+        ("kai", "JobSet", f"{PODS}.schedulerName", BY_KAI),
+        ("kai", "JobSet", f"{PODS}.{CHANNELS}", channels("nvlink-kai-indexes")),
         ("kueue", "ClusterQueue", "spec.resourceGroups[].flavors[].resources[].nominalQuota", [[144, 36]]),
         ("kueue", "Job", 'metadata.labels."kueue.x-k8s.io/queue-name"', ["nvlink"]),
         ("kueue", "Job", "spec.[completions, parallelism]", [[16, 16]]),
-        (
-            "kueue",
-            "Job",
-            "spec.template.metadata.annotations",
-            [{"kueue.x-k8s.io/podset-required-topology": CLIQUE}],
-        ),
+        ("kueue", "Job", "spec.template.metadata.annotations", [{"kueue.x-k8s.io/podset-required-topology": CLIQUE}]),
         # The halves are slices of one pod set.
         ("kueue", "JobSet", 'metadata.labels."kueue.x-k8s.io/queue-name"', ["nvlink"]),
         ("kueue", "JobSet", f"{PARTS}.spec.[completions, parallelism]", [[[32, 32]]]),

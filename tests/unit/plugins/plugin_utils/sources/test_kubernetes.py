@@ -12,23 +12,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import kubernetes
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
+
+from ..clients.http_servers import Reply, Request, served
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 CLIQUE = f"{UUID}.32766"
 COUNT = "nvidia.com/gpu.count"
 SECRET = "eyJhbGciOiJSUzI1NiJ9.service-account-token"
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:

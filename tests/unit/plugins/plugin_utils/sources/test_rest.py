@@ -13,22 +13,13 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Reply,
-    Request,
-    served,
-    without_proxy,
-)
+
+from ..clients.http_servers import Reply, Request, served
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 SECRET = "0123456789abcdef-netbox-token"
 COOKBOOK = Path(__file__).resolve().parents[5] / "docs" / "sources.md"
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 def result(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:

@@ -10,13 +10,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import topograph
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.http_servers import (
-    Reply,
-    Request,
-    Responder,
-    served,
-    without_proxy,
-)
+
+from ..clients.http_servers import Reply, Request, Responder, served
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
@@ -34,11 +29,6 @@ YAML = """- topology: blocks
 - topology: rest
   flat: true
 """
-
-
-@pytest.fixture(autouse=True)
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_proxy(monkeypatch)
 
 
 class Topograph:
