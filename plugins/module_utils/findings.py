@@ -679,20 +679,15 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_FILES, ERROR): {
         "slurm_no_blocks": "The topology has no block, or none with a node; run the playbook discover first, so that"
         " the fabric file has cliques with trays",
-        "slurm_no_blocks.no_block": "The topology has no block",
         "slurm_no_blocks.no_node": "No block of the topology has a node",
-        "slurm_no_blocks.no_base": "No block of the topology has a node and no block size is given",
-        "slurm_block_invalid": "slurmctld would reject a block: a name, an empty block, a duplicate, too many nodes;"
+        "slurm_block_invalid": "slurmctld would reject a block: its name, a node's, or one without nodes;"
         " correct the fabric file or slurm_topology_other_topologies, or upgrade Slurm",
         "slurm_block_invalid.name": "The block name {name} is not valid in a topology file: use only letters, digits,"
         " '.', '_' and '-'.",
-        "slurm_block_invalid.twice": "The block {block} is defined {number} times: give each clique its own.",
         "slurm_block_invalid.empty": "The block {block} has no nodes, which Slurm {version} refuses: leave it out, or"
         " upgrade to 25.05.",
         "slurm_block_invalid.node": "The node name {node} in block {block} is not one that Slurm can list: set"
         " fabric_slurm_node of that tray to its NodeName, then run discover and accept.",
-        "slurm_block_invalid.too_many": "The topology has {nodes} nodes, and Slurm supports at most {most}: split the"
-        " cluster.",
         "slurm_block_size": "A block or a group of cliques does not fit the block sizes (the base size times a power"
         " of two); correct slurm_topology_block_sizes, or the groups (edit_groups)",
         "slurm_block_size.groups": "Slurm cannot aggregate the groups of cliques, since {problem}: give all groups the"

@@ -14,20 +14,8 @@ author:
 description:
   - Returns the blocks that slurmctld runs, the state of its topology file, and findings about both.
   - Reads only, with scontrol and the files next to C(slurm.conf). Run it on the host of slurmctld.
-  - With a fabric file it also returns, for jobs of several sizes, over how many blocks Slurm may spread them, how many
-    they need with the trays that work now, and which C(--segment) to use.
   - With O(test_seconds) it also asks slurmctld, by C(sbatch --test-only), where it would place jobs. None is queued.
 options:
-  fabric_file:
-    description:
-      - Path of the fabric file on the Ansible controller, for RV(job_spans). Its state file has the trays' health;
-        without one all trays count as working.
-    type: path
-  job_sizes:
-    description: Job sizes in nodes to add to RV(job_spans), which has powers of two and doubles of the base size.
-    type: list
-    elements: int
-    default: []
   topology_name:
     description: The topology to return where there are several. The first block topology if none has this name.
     type: str
@@ -63,12 +51,6 @@ seealso:
 EXAMPLES = r"""
 - name: Read the running blocks
   rackscale.nvlink.slurm_topology_info:
-  register: slurm
-
-- name: Read what jobs of 64 and 72 trays may span
-  rackscale.nvlink.slurm_topology_info:
-    fabric_file: "{{ inventory_dir }}/fabric.json"
-    job_sizes: [64, 72]
   register: slurm
 """
 
@@ -144,30 +126,6 @@ segment_max:
   description: The largest C(--segment) that Slurm accepts, null if there is no limit.
   returned: success
   type: int
-job_spans:
-  description: What a job may span on the idle cluster, one row for each size.
-  returned: when a fabric file is given
-  type: list
-  elements: dict
-  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12}]
-  contains:
-    nodes:
-      description: The job's size in nodes.
-      type: int
-    allowed:
-      description: The number of base blocks over which Slurm may spread it without C(--segment).
-      type: int
-    needed:
-      description: The fewest blocks with enough working trays, null where all blocks have too few.
-      type: int
-    starts:
-      description: Whether Slurm can place it without C(--segment). If not, it stays pending until more trays work.
-      type: bool
-    segment:
-      description:
-        - The largest C(--segment) with which Slurm can place it, so that groups of this size share a clique.
-        - Null where one block can hold the whole job, or where no segment above 1 fits.
-      type: int
 test_jobs:
   description: The jobs that slurmctld would not place as its blocks promise; null if no block topology runs.
   returned: when O(test_seconds) is above 0

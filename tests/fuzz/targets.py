@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers, slurm_topology_info
+from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
@@ -43,7 +43,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     proposal,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
@@ -321,9 +321,7 @@ def read_survey(survey: Any) -> None:
         with contextlib.suppress(SlurmError):
             planning.plan_removal(answer.get("survey"), "/etc/slurm/topology.yaml", "nvlink")
         seen = observed.Observed.of(answer.get("survey"))
-        report = info.report(seen, "nvlink", "collection")
-        if report["topology"]:
-            slurm_topology_info.job_spans(report["topology"], Fabric(), State(), [4], seen.version)
+        info.report(seen, "nvlink", "collection")
         planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
         planned.result(bool(planned.stopped_by()))
         desired = tiers.build(_TIERS, blocks, {"r01": "r01", "r02": "r02"}, seen.version)

@@ -21,7 +21,6 @@ Version = tuple[int, int, int]
 OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
 NODE_RANK_SINCE: Version = (25, 11, 0)
-RETRIES_SINCE: Version = (25, 11, 0)
 MAX_NODES = 65536  # MaxNodeCount's limit
 
 

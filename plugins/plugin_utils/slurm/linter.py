@@ -8,9 +8,9 @@ Private to this collection; it may change in any release. Pure.
 
 Each row of the table has the versions it applies to, what slurmctld itself does (``fatal``: it does not start and
 refuses to reconfigure; ``warning``: it logs and continues; ``silent``: it loads the topology and behaves otherwise than
-written; ``ours``: Slurm accepts it, the fabric does not), and its evidence: ``observed`` on slurmctld 24.11.5 and
-26.05.5 (tests/integration/test_slurm_topology.py repeats it), or ``source`` for the releases that no distribution
-packages (24.05, 25.05, 25.11).
+written; ``ours``: the fabric does not accept it, whatever Slurm does). Observed on slurmctld 24.11.5 and 26.05.5
+(tests/integration/test_slurm_topology.py repeats it), but for the rows from source: no distribution packages 24.05,
+25.05 and 25.11.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
-    MAX_NODES,
     NODE_RANK_SINCE,
     OLDEST,
-    RETRIES_SINCE,
     YAML_SINCE,
     Partition,
     Version,
@@ -51,7 +49,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 Objection = tuple[str, dict[str, Any]]
 
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
-MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,6 @@ class Rule:
     code: str
     check: Callable[[Candidate], Iterable[Objection]]
     slurmctld: str
-    evidence: str
     since: Version = OLDEST
     before: Version = (999, 0, 0)
     style: str = ""
@@ -237,14 +233,6 @@ def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]
     return groups
 
 
-def search_retries(version: Version) -> bool:
-    """Whether slurmctld searches again, with one node less, where its search for a job's blocks met one without nodes.
-
-    Observed on 24.11.5 and 26.05.5; 25.11 from its source.
-    """
-    return version >= RETRIES_SINCE
-
-
 # ------------------------------------------------------------------------------------------------------ the rules
 
 # Comma and bracket are hostlist syntax (slurmctld joins block names into one), `=`, `#` and white space
@@ -253,21 +241,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z", re.ASCII)
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
-def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
-    if not candidate.topology.blocks:
-        yield "no_block", {}
-
-
 def _has_nodes(candidate: Candidate) -> Iterator[Objection]:
-    blocks = candidate.topology.blocks
-    if blocks and candidate.topology.block_sizes and not any(block.nodes for block in blocks):
+    if not any(block.nodes for block in candidate.topology.blocks):
         yield "no_node", {}
-
-
-def _has_a_base(candidate: Candidate) -> Iterator[Objection]:
-    blocks = candidate.topology.blocks
-    if blocks and not candidate.topology.block_sizes and not any(block.nodes for block in blocks):
-        yield "no_base", {}
 
 
 def _block_names(candidate: Candidate) -> Iterator[Objection]:
@@ -301,12 +277,6 @@ def _by_number(name: str) -> list[str | tuple[int, str]]:
     parts: list[str | tuple[int, str]] = list(_NUMBERS.split(name))
     parts[1::2] = [(len(digits), digits) for digits in (str(part).lstrip("0") for part in parts[1::2])]
     return parts
-
-
-def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
-    for name, number in Counter(block.name for block in candidate.topology.blocks).items():
-        if number > 1:
-            yield "twice", {"block": name, "number": number}
 
 
 def _empty_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -498,12 +468,6 @@ def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
                 break
 
 
-def _too_many(candidate: Candidate) -> Iterator[Objection]:
-    nodes = sum(len(block.nodes) for block in candidate.topology.blocks)
-    if nodes > MAX_NODES or len(candidate.topology.blocks) > MAX_BASE:
-        yield "too_many", {"nodes": nodes, "most": MAX_NODES}
-
-
 def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
     if candidate.power_saving:
         yield "power_saving", {}
@@ -530,43 +494,34 @@ def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
         yield "aggregates", {"blocks": summarize(shifted)}
 
 
-OBSERVED = "observed"
-SOURCE = "source"
-
 RULES: tuple[Rule, ...] = (
-    # 24.11 logs "No blocks configured" and runs without any topology; 25.05 too, by its source.
-    Rule("slurm_no_blocks", _has_blocks, "silent", OBSERVED, before=(25, 11, 0)),
-    Rule("slurm_no_blocks", _has_blocks, "fatal", OBSERVED, since=(25, 11, 0)),
-    Rule("slurm_no_blocks", _has_nodes, "ours", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_no_blocks", _has_a_base, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_block_invalid", _block_names, "ours", OBSERVED),
-    Rule("slurm_conf_inconsistent", _topology_name, "ours", OBSERVED),
+    Rule("slurm_no_blocks", _has_nodes, "ours"),
+    Rule("slurm_block_invalid", _block_names, "ours"),
+    Rule("slurm_conf_inconsistent", _topology_name, "ours"),
     # Before the sizes: a block of unknown nodes is too small as well, and no release of Slurm helps.
-    Rule("node_renamed", _unknown_blocks, "ours", OBSERVED),
-    Rule("slurm_block_invalid", _duplicate_blocks, "fatal", OBSERVED),
-    Rule("slurm_block_invalid", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
-    Rule("slurm_block_size", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
-    Rule("slurm_block_invalid", _node_names, "ours", OBSERVED),
+    Rule("node_renamed", _unknown_blocks, "ours"),
+    Rule("slurm_block_invalid", _empty_blocks, "fatal", before=YAML_SINCE),
+    Rule("slurm_block_size", _short_blocks, "fatal", before=YAML_SINCE),
+    Rule("slurm_block_invalid", _node_names, "ours"),
     # In topology.yaml 25.05 to 26.05.2 ignore a bad size without a message (source: commit 314be80425 in 26.05.3).
-    Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, style=CONF),
-    Rule("slurm_block_size", _sizes_fit, "silent", SOURCE, before=(26, 5, 3), style=YAML),
-    Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
-    Rule("slurm_conf_note", _sizes_are_used, "silent", OBSERVED),
+    Rule("slurm_block_size", _sizes_fit, "fatal", style=CONF),
+    Rule("slurm_block_size", _sizes_fit, "silent", before=(26, 5, 3), style=YAML),  # from source
+    Rule("slurm_block_size", _sizes_fit, "fatal", since=(26, 5, 3), style=YAML),
+    Rule("slurm_conf_note", _sizes_are_used, "silent"),
     # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
     # tests/integration/test_slurm_prediction.py.
-    Rule("slurm_blocks_limited", _last_group_counts, "silent", OBSERVED),
-    Rule("slurm_clique_above_base", _larger_cliques, "ours", OBSERVED),
-    Rule("slurm_block_overlap", _overlaps, "silent", OBSERVED),
-    Rule("slurm_node_unknown", _unknown_nodes, "warning", OBSERVED),
-    Rule("tray_unplaced", _uncovered_nodes, "warning", OBSERVED),
-    Rule("slurm_conf_inconsistent", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_conf_inconsistent", _node_lines_name_units, "fatal", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_conf_inconsistent", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
-    Rule("slurm_block_invalid", _too_many, "fatal", SOURCE),
-    Rule("slurm_conf_advice", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
-    Rule("release_old", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
-    Rule("release_old", _updates_drop_nodes, "silent", SOURCE, since=YAML_SINCE, before=(26, 5, 4)),
-    Rule("slurm_blocks_limited", _aggregates_shift, "silent", OBSERVED),
+    Rule("slurm_blocks_limited", _last_group_counts, "silent"),
+    Rule("slurm_clique_above_base", _larger_cliques, "ours"),
+    Rule("slurm_block_overlap", _overlaps, "silent"),
+    Rule("slurm_node_unknown", _unknown_nodes, "warning"),
+    Rule("tray_unplaced", _uncovered_nodes, "warning"),
+    Rule("slurm_conf_inconsistent", _partition_topologies, "fatal", since=YAML_SINCE),
+    Rule("slurm_conf_inconsistent", _node_lines_name_units, "fatal", since=YAML_SINCE),
+    Rule("slurm_conf_inconsistent", _node_lines_agree, "silent", since=YAML_SINCE),
+    Rule("slurm_conf_advice", _ranks_follow_names, "silent", since=NODE_RANK_SINCE),
+    Rule("release_old", _known_bad_release, "silent", since=(25, 11, 0), before=(25, 11, 3)),  # from source
+    Rule("release_old", _updates_drop_nodes, "silent", since=YAML_SINCE, before=(26, 5, 4)),  # from source
+    Rule("slurm_blocks_limited", _aggregates_shift, "silent"),
 )
 
 
