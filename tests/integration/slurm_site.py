@@ -103,12 +103,6 @@ def state(slurmctld: Slurmctld) -> tuple[dict[str, bytes], str]:
     return contents(slurmctld), slurmctld.run("scontrol", "show", "topology").stdout
 
 
-def identity(path: Path) -> tuple[int, int, int]:
-    """Changes with every write of a file, not with reading it."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
 def fabric(blocks: dict[str, str]) -> dict[str, Any]:
     """A fabric file with those cliques (name -> trays), numbered by their order."""
     whole = fabrics.fabric(split=())

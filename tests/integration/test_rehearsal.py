@@ -33,7 +33,7 @@ from .stage import Stage
 pytestmark = pytest.mark.lab
 
 ALL = "r[01-02]t[01-18]"
-WHOLE = (("r01", "r01t[01-18]"), ("r02", "r02t[01-18]"))
+WHOLE = slurm_corpus.RACKS
 SPLIT = (("r01", "r01t[01-18]"), ("r02a", "r02t[01-09]"), ("r02b", "r02t[10-18]"))
 
 

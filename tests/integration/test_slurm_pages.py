@@ -20,7 +20,7 @@ from nvlab import imex, packages, paths
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-USER = {"name": "alice", "account": "research"}
+ALICE = {"name": "alice", "account": "research"}
 TIERS = [
     {"name": "nvl72", "all": True, "default": True, "max_time": "2-00:00:00"},
     {
@@ -30,13 +30,7 @@ TIERS = [
         "users": [{"name": "alice", "account": "research"}],
     },
 ]
-SITE = {
-    **LAB,
-    **UNCONSTRAINED,
-    "slurm_cluster_name": "nvl",
-    "slurm_tiers": TIERS,
-    "imex_owner": "job",
-}
+SITE = {**LAB, **UNCONSTRAINED, "slurm_cluster_name": "nvl", "slurm_tiers": TIERS, "imex_owner": "job"}
 
 
 def test_the_documented_steps_lead_from_empty_hosts_to_users_jobs(tmp_path: Path) -> None:
@@ -52,5 +46,7 @@ def test_the_documented_steps_lead_from_empty_hosts_to_users_jobs(tmp_path: Path
         shell = pages.Shell(tmp_path)
         for page in ("docs/slurm-bringup.md", "roles/slurm/README.md", "docs/slurm-tiers.md"):
             shell.follow(page, keep=pages.files(page))
-        ran = racks.exec("ctl", "timeout", "90", "srun", "--exclusive", "--nodes=2", "hostname").stdout.split()
-        assert sorted(ran) in (["r01t01", "r01t02"], ["r01t03", "r01t04"])
+        shows = "echo $(hostname) $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
+        job = ("srun", "--exclusive", "--nodelist=r01t01,r01t02", "sh", "-c", shows)
+        ran = racks.exec("ctl", "timeout", "90", *job).stdout.splitlines()
+        assert sorted(ran) == [f"{tray} 198.51.100.11,198.51.100.12 READY" for tray in ("r01t01", "r01t02")]

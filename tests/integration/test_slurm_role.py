@@ -26,7 +26,6 @@ from .conftest import CHECKOUT, RunningLab, running_lab
 from .slurm_site import wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab import imex, packages, paths
 from nvlab.host import SHARED_PLACE
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -127,13 +126,12 @@ class Site:
                 self.racks.exec(tray, "sh", "-ec", script)
 
     def playbook(
-        self, name: str | Path, *arguments: str, check: bool = True, **environment: str
+        self, name: str, *arguments: str, check: bool = True, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         inventories = ["-i", str(self.racks.inventory)]
         if self.fabric_file.exists():
             inventories += ["-i", str(self.inventory)]
-        book = str(name) if isinstance(name, Path) else f"rackscale.nvlink.{name}"
-        command = ["ansible-playbook", *inventories, book, "-e", f"@{self.vars}", *arguments]
+        command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", f"@{self.vars}", *arguments]
         done = ansible(*command, check=check, timeout=400, **environment)
         if check:
             assert "returned more or other than what was asked" not in done.stderr, "modules document what they return"
@@ -270,14 +268,6 @@ def test_secrets_are_readable_by_their_owner_alone_and_in_no_output(site: Site) 
     journals = site.ctl("cat /var/log/s*/slurm*.log; journalctl --no-pager")
     assert password not in journals
     assert base64.b64encode(key).decode() not in journals
-
-
-def test_two_jobs_at_once_have_different_channels(site: Site) -> None:
-    jobs = [site.submit("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=5") for _job in range(2)]
-    used = [set(site.ctl(f"srun --overlap --jobid={job} ls {CHANNELS}").split()) for job in jobs]
-    assert all(len(channels) == 1 for channels in used), "a job has one channel on all its trays"
-    assert used[0] != used[1]
-    site.ctl(f"scancel {' '.join(jobs)}")
 
 
 def test_a_job_is_limited_to_its_cores_its_memory_and_its_gpus(site: Site) -> None:
@@ -470,21 +460,6 @@ def test_a_refused_configuration_is_reported_and_rolled_back(site: Site, job: di
         done.stdout,
     )
     assert site.ctl("cat /etc/slurm/slurm.conf") == before
-    assert undisturbed(site, job)
-
-
-@day_two
-def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[str, Any]) -> None:
-    packages.add(paths.state_of(site.racks.name), imex.packages())
-    book = site.directory / "site.yml"
-    names = ("slurm_bringup", "imex")
-    book.write_text(json.dumps([{"import_playbook": f"rackscale.nvlink.{name}"} for name in names]))
-    site.set(imex_owner="job")
-    site.playbook(book)
-    shows = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
-    output = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
-    assert output.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
-    site.wait_for({"r01t03": "idle"})
     assert undisturbed(site, job)
 
 

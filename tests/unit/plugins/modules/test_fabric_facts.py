@@ -88,14 +88,6 @@ def test_all_subsets_of_a_host_without_gpus_are_returned_with_findings(
     assert any(note["part"] == "gpu" and note["severity"] == "error" for note in result["findings"])
 
 
-def test_a_subset_is_returned_without_the_others(run: Run, tmp_path: Path) -> None:
-    options = {"imex_ctl": str(tmp_path / "none"), "prolog_files": []}
-    for name, fact in subsets.FACTS.items():
-        result = run(gather_subset=[name], nvidia_smi=str(tmp_path / "none"), **options)
-        assert list(result["ansible_facts"]) == [fact]
-        assert {note["part"] for note in result["findings"]} <= {name}
-
-
 def test_the_default_subset_imports_nothing_of_imex() -> None:
     code = (
         "import sys\n"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -106,12 +105,6 @@ def test_a_long_wait_for_jobs_polls_soon_at_first_and_then_less_often(monkeypatc
     assert polled[-1] == pytest.approx(3600)
     pauses = [after - before for before, after in zip(polled, polled[1:])]
     assert max(pauses) <= 5.001, "what waits for it loses little time"
-
-
-def test_a_drain_without_running_jobs_does_not_wait(programs: Programs) -> None:
-    began = time.monotonic()
-    assert nodes.drain(programs.slurm(), NAMES, WHY, 3600, check=False).running_jobs == {}
-    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("reason", ["nvlink: driver", "nvlink: driver : Not responding", "nvlink: test failed : gone"])
@@ -228,21 +221,6 @@ class Reservations(Slurm):
 
 
 BLOCKS = {rack: [f"{rack}t0{tray}" for tray in (1, 2, 3)] for rack in ("r01", "r02")}
-
-
-def test_spares_are_reserved_once_and_released_once() -> None:
-    slurm: Any = Reservations()
-    planned = spares.keep(slurm, BLOCKS, 1, "op", check=True)
-    assert slurm.reserved == {}
-    made = spares.keep(slurm, BLOCKS, 1, "op")
-    assert made.changes == planned.changes == [f"nvlink_spare_{rack}: {rack}t[02-03] become spares" for rack in BLOCKS]
-    assert slurm.reserved == {f"nvlink_spare_{rack}": (f"{rack}t[02-03]", "op") for rack in BLOCKS}
-    assert spares.keep(slurm, BLOCKS, 1, "op").changes == []
-    assert spares.keep(slurm, BLOCKS, 2, "op").changes == [
-        f"nvlink_spare_{rack}: {rack}t02 becomes active" for rack in BLOCKS
-    ]
-    assert len(spares.keep(slurm, {}, 0, "root").changes) == 2
-    assert (slurm.reserved, spares.keep(slurm, {}, 0, "root").changes) == ({}, [])
 
 
 def test_reservations_are_restored_where_one_cannot_be_changed() -> None:

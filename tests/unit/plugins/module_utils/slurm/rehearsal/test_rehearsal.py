@@ -1,8 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
-"""The test jobs of a rehearsal and its findings; with real slurmctlds it is tested in tests/integration."""
+"""The rehearsal's slurm.conf, test jobs, outcomes and findings, past jobs, and questions on a running slurmctld."""
 
 from __future__ import annotations
 
@@ -10,16 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf, rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
+    history,
+    live_jobs,
+    rehearsal_conf,
+    rehearse,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.history import Shape
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.live_jobs import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
     Candidate,
     Outcome,
     Rehearsal,
     TestJob,
 )
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,34 +39,6 @@ from hypothesis import strategies as st
 def derive(folder: Path, text: str, **more: Any) -> rehearsal_conf.Derived:
     (folder / "slurm.conf").write_text(text)
     return rehearsal_conf.derive(str(folder), **more)
-
-
-def test_what_places_jobs_is_kept(tmp_path: Path) -> None:
-    text = (
-        "ClusterName=a\nSelectType=select/cons_tres\nProlog=/x SLURMUSER=slurm\nJobSubmitPlugins=lua # always\n"
-        'NodeName=n[1-2] CPUs=4 NodeAddr=10.0.0.[1-2] State=DRAIN Port=1 Gres=gpu:4 Reason="a b"\n'
-        "PartitionName=p Nodes=n[1-2] MaxNodes=2 QOS=gold \\\n State=DOWN\nNodeSet=s Nodes=n1\n"
-        "DownNodes=n1 State=DOWN\nStoragePass=secret\n"
-    )
-    made = derive(tmp_path, text)
-    assert made.text.splitlines() == [
-        "clustername=a",
-        "selecttype=select/cons_tres",
-        "NodeName=n[1-2] CPUs=4 Gres=gpu:4 NodeAddr=127.0.0.1 State=CLOUD",
-        "NodeSet=s Nodes=n1",
-        "PartitionName=p Nodes=n[1-2] MaxNodes=2",
-    ]
-    assert made.nodes == {"n1", "n2"}
-
-
-def test_includes_are_read_in_place_and_with_the_new_files(tmp_path: Path) -> None:
-    (tmp_path / "nodes_a.conf").write_text("NodeName=n1\n")
-    (tmp_path / "loop.conf").write_text("Include loop.conf\n")
-    writes = {str(tmp_path / "tiers.conf"): b"PartitionName=gold Nodes=n1\n", str(tmp_path / "topology.yaml"): b"- x\n"}
-    text = "ClusterName=A\nInclude nodes_%c.conf\ninclude tiers.conf\nInclude missing.conf\nInclude loop.conf\n"
-    made = derive(tmp_path, text, writes=writes)
-    assert "PartitionName=gold Nodes=n1" in made.text
-    assert (made.nodes, made.files) == ({"n1"}, {"topology.yaml": "- x\n"})
 
 
 def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path) -> None:
@@ -71,15 +53,6 @@ def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path
         "PartitionName=DEFAULT MaxNodes=1",
         "PartitionName=p Nodes=ALL",
     ]
-
-
-def test_a_bare_configuration_has_no_topology(tmp_path: Path) -> None:
-    (tmp_path / "topology.yaml").write_text("x")
-    text = "TopologyPlugin=topology/block\nNodeName=n1 Topology=a:b\nPartitionName=p Nodes=n1 Topology=a\n"
-    made = derive(tmp_path, text, bare=True, blocks=(Block("b", ("n1",)),))
-    assert "opology" not in made.text
-    assert made.files == {}
-    assert "nvlink_rehearsal" not in made.text
 
 
 NAMES = ("NodeName", "PartitionName", "Include", "QOS", "DEFAULT", "n[1-2]", "n[", "x", "%c")
@@ -109,20 +82,6 @@ def known(rehearsed: Candidate) -> frozenset[str]:
     return frozenset(node for block in rehearsed.topology.blocks for node in block.nodes)
 
 
-def test_each_block_gets_a_job_of_its_size() -> None:
-    rehearsed = candidate({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
-    jobs = rehearse.make_jobs(rehearsed, [], known(rehearsed))
-    assert [(job.kind, job.block, job.nodes, len(job.without)) for job in jobs] == [
-        ("block", "a", 4, 0),
-        ("block", "b", 2, 0),
-        # With one tray left in each block, two together have two.
-        ("spread", "", 2, 4),
-        ("spread", "", 4, 1),
-        ("all", "", 6, 0),
-        ("site", "", 3, 0),
-    ]
-
-
 def test_only_partitions_on_this_topology_get_jobs() -> None:
     rehearsed = candidate({"a": 4})
     nodes = tuple(sorted(known(rehearsed)))
@@ -147,8 +106,6 @@ def test_only_partitions_on_this_topology_get_jobs() -> None:
 # ---------------------------------------------------------------------------------------------------------- outcomes
 
 WHERE = {"a1": "a", "a2": "a", "b1": "b"}
-
-
 PLACED = "sbatch: Job 1 to start at 2026-11-21T07:46:39 using 9 processors on nodes {} in partition gpu"
 UNAVAILABLE = "Requested node configuration is not available"
 
@@ -248,3 +205,193 @@ def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
         assert [found["code"] for found in rehearse.findings(missing, rehearsed, mandatory=True)] == [
             "slurm_rehearsal_refused"
         ]
+
+
+# -------------------------------------------------------------------------------------------------------- past jobs
+
+START = "2026-11-20T10:00:00"
+LOGS = 'echo "$*" >> ${0%/*}/calls\n'
+CONFIG = {"accountingstoragetype": "accounting_storage/slurmdbd"}
+
+
+def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
+    lines = [
+        f"gpu|12|{START}|4",
+        f"gpu|12|{START}|4",
+        f"gpu|8|{START}|",
+        f"gpu|8|{START}|0",
+        # The command line, which 24.11 has instead.
+        f"gpu|8|{START}|sbatch job.sh",
+        f"gpu|8|{START}|sbatch --segment=4 -N 8 x|y",
+        "gpu|9|Unknown|3",
+        "gpu|9|None|3",
+        f"a,b|9|{START}|3",
+        f"|9|{START}|3",
+        "gpu",
+        "",
+    ]
+    assert history.shapes(lines) == [Shape("gpu", 8, 0), Shape("gpu", 8, 4), Shape("gpu", 12, 4)]
+
+
+def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Path) -> None:
+    refuses = (
+        'case "$*" in *SegmentSize*) echo \'sacct: fatal: Invalid field requested: "SegmentSize"\' >&2; exit 1;; esac'
+    )
+    script = f"{LOGS}{refuses}\necho 'gpu|8|{START}|sbatch --segment=4'"
+    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([Shape("gpu", 8, 4)], "")
+    assert "--starttime=now-14days" in (tmp_path / "calls").read_text()
+
+
+def test_a_site_without_history_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert history.read(Slurm(str(tmp_path)), {}) == ([], "")
+    assert history.read(Slurm(str(tmp_path)), CONFIG)[1].startswith("There is no sacct in ")
+    assert history.read(programs(tmp_path, sacct="echo no connection >&2; exit 1"), CONFIG)[1].startswith(
+        "sacct failed ("
+    )
+    monkeypatch.setattr(history, "SECONDS", 1)
+    assert history.read(programs(tmp_path, sacct=f"{LOGS}exec sleep 60"), CONFIG)[0] == []
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1, "one that does not answer is asked once"
+
+
+# ------------------------------------------------------------------------------------------------ running slurmctld
+
+BLOCKS = {"a": ("a1", "a2", "a3", "a4"), "b": ("b1", "b2", "b3"), "c": ()}
+EVERY = frozenset(node for nodes in BLOCKS.values() for node in nodes) | {"cpu1"}
+BLOCK_OF = {node: name for name, nodes in BLOCKS.items() for node in nodes}
+
+
+def test_every_block_all_trays_and_segments_are_asked() -> None:
+    found = list(live_jobs.questions(BLOCKS, [Partition("gpu", EVERY)], None))
+    assert [(one.job.kind, one.job.nodes, one.job.segment, one.job.trays, dict(one.parts)) for one in found] == [
+        # Each block keeps trays that a job without segments would take.
+        ("segments", 6, 3, (), {"a": 3, "b": 3}),
+        ("all", 7, 0, (), {}),
+        ("block", 4, 4, BLOCKS["a"], {}),
+        ("block", 3, 3, BLOCKS["b"], {}),
+    ]
+    assert found[0].job.without == ("cpu1",)
+
+
+def test_blocks_are_asked_where_their_trays_are_and_jobs_of_that_size_may_run() -> None:
+    found = [
+        Partition("small", EVERY, max_nodes=2),
+        Partition("a", frozenset(BLOCKS["a"])),
+        Partition("b", frozenset(BLOCKS["b"][:2])),
+    ]
+    asked = {one.job.block: one.job for one in live_jobs.questions(BLOCKS, found, 4) if one.job.kind == "block"}
+    assert {name: (job.partition, job.trays, job.segment) for name, job in asked.items()} == {
+        "a": ("a", BLOCKS["a"], 0),
+        "b": ("b", BLOCKS["b"][:2], 0),
+    }
+    assert list(live_jobs.questions(BLOCKS, [], None)) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "segment"),
+    [
+        ([18, 18], None, 17),
+        ([18, 17, 18], 18, 16),
+        ([18, 18], 9, 8),
+        ([], None, 0),
+    ],
+)
+def test_segments_leave_trays_over_in_most_blocks(counts: list[int], limit: int | None, segment: int) -> None:
+    assert live_jobs.segment_of(counts, limit) == segment
+
+
+def record(name: str, **more: str) -> dict[str, str]:
+    return {"PartitionName": name, "State": "UP", "Nodes": "a[1-4]", "MinNodes": "0", "MaxNodes": "UNLIMITED", **more}
+
+
+def test_partitions_of_the_topology_come_first() -> None:
+    records = [
+        record("flat", Topology="flat", Default="YES"),
+        record("down", State="DOWN"),
+        record("reserved", ReqResv="YES"),
+        record("none", Nodes="(null)", Topology="nvlink", MaxNodes="4", MinNodes="2"),
+        record("gpu", Topology="(null)"),
+    ]
+    found = live_jobs.partitions(records, Topology("nvlink"))
+    assert [(row.name, len(row.nodes), row.min_nodes, row.max_nodes) for row in found] == [
+        ("none", 0, 2, 4),
+        ("gpu", 4, 1, 65536),
+    ]
+    assert [row.name for row in live_jobs.partitions(records[:3], Topology("nvlink"))] == ["flat"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "on", "parts", "expected"),
+    [
+        ("placed", "", "a[1-2],b[1-2]", {"a": 2, "b": 2}, None),
+        ("placed", "", "a[1-3],b1", {"a": 2, "b": 2}, ("spread", "3 of a, 1 of b")),
+        ("placed", "", "a[1-4]", {}, None),
+        ("refused", "Requested node configuration is not available", "", {}, ("refused",)),
+        # Shows nothing of the blocks.
+        ("refused", "Invalid account or account/partition combination specified", "", {}, None),
+    ],
+)
+def test_an_answer_is_compared_with_the_promise(
+    outcome: str, reason: str, on: str, parts: dict[str, int], expected: tuple[str, ...] | None
+) -> None:
+    job = TestJob("segments", 4, "gpu", 2)
+    row = live_jobs.evaluated(job, Outcome("segments", 4, "gpu", 2, "", outcome, on, [], reason), parts, BLOCK_OF)
+    assert (row and (row.outcome, row.reason)[: len(expected or ())]) == expected
+
+
+class Fake(Slurm):
+    """A slurmctld whose clients answer from a table; ``hang``: the jobs from this one on have no answer."""
+
+    def __init__(self, refuse: str = "", hang: int = 1000) -> None:
+        super().__init__("/bin", 5)
+        self.refuse, self.hang, self.asked = refuse, hang, 0
+
+    def program(self, name: str) -> str:
+        return name
+
+    def scontrol(self, *arguments: str) -> str:
+        if arguments[-1] == "partitions":
+            return f"PartitionName=gpu State=UP Nodes={','.join(sorted(EVERY))} MinNodes=1 MaxNodes=UNLIMITED\n"
+        return "".join(f"NodeName={node} State=IDLE{'+DRAIN' if node == 'b3' else ''}\n" for node in sorted(EVERY))
+
+    def call_each(self, name: str, arguments: Any, timeout: float, at_once: int) -> list[Result]:
+        return [self.one(words) for words in arguments]
+
+    def one(self, words: list[str]) -> Result:
+        self.asked += 1
+        if self.asked >= self.hang:
+            return Result(None, "", "", timed_out=True)
+        line = " ".join(words)
+        if self.refuse and self.refuse in line:
+            return Result(1, "", "allocation failure: Invalid account")
+        nodes = int(line.partition("--nodes=")[2].split()[0])
+        names = line.partition("--nodelist=")[2].split(" ")[0] or ",".join(sorted(BLOCK_OF)[:nodes])
+        assert len(expand(names)) == nodes or "--nodelist" not in line
+        return Result(0, "", f"sbatch: Job 1 to start at now using 4 processors on nodes {names} in partition gpu")
+
+
+def ask(slurm: Slurm, seconds: float = 30) -> dict[str, Any]:
+    info = {
+        "version": "24.11.5",
+        "file": {"path": "/etc/slurm/topology.conf"},
+        "topology": {
+            "name": "default",
+            "cluster_default": True,
+            "block_sizes": [3],
+            "blocks": [{"name": name, "nodes": list(nodes)} for name, nodes in BLOCKS.items()],
+        },
+    }
+    answers = live_jobs.report(slurm, "/nowhere", info, seconds)
+    assert answers is not None
+    return answers
+
+
+def test_it_stops_and_reports_how_far_it_came() -> None:
+    whole = ask(Fake())
+    assert (whole["asked"], whole["why"], whole["left_out"], whole["counts"]) == (whole["planned"], "", 1, [4, 2, 0])
+    late = ask(Fake(hang=3))
+    assert (late["asked"], late["planned"], late["why"]) == (2, whole["planned"], "no answer in 10 s")
+    none = ask(Fake(), 0)
+    assert (none["asked"], none["why"]) == (0, "the time limit was reached")
+    refused = ask(Fake(refuse="--partition=gpu"))
+    assert (refused["rows"], refused["why"]) == ([], "partition gpu: Invalid account")
+    assert live_jobs.report(Fake(), "/nowhere", {"topology": None}, 1) is None
