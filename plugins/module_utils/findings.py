@@ -817,9 +817,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_FILES, INFO): {
         "slurm_conf_note": "A setting has no effect, or was changed manually; none, or correct what the finding names",
-        "slurm_conf_note.size_twice": "The block size {size} is listed {number} times: list it once.",
-        "slurm_conf_note.size_unused": "The block size {size} has no effect, since {covering} already covers all"
-        " {blocks} and {nodes}: leave it out until there are more.",
         "slurm_conf_note.plugin": "TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove"
         " the line.",
         "slurm_conf_note.segments": "The segments of {partitions} are not enforced: set segment_script to true to have"

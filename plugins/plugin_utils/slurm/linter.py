@@ -319,26 +319,6 @@ def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
             yield "no_level", {"size": size, "most": 1 << MAX_LEVEL, "base": sizes[0], "levels": MAX_LEVEL + 1}
 
 
-def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
-    sizes, base = candidate.topology.block_sizes, candidate.base
-    if base < 1 or any(size < 1 or size % base for size in sizes):
-        return
-    for size, number in Counter(sizes).items():
-        if number > 1:
-            yield "size_twice", {"size": size, "number": number}
-    # A size makes aggregated blocks up to the first that covers all blocks. For jobs the first counts that covers all
-    # nodes, which is larger where blocks have more nodes than the base size.
-    blocks, nodes = len(candidate.topology.blocks), sum(map(candidate.known, candidate.topology.blocks))
-    enough = max(_first_power(blocks), _first_power(-(-nodes // base)))
-    covering = next((size for size in sorted(sizes) if size // base >= enough), None)
-    for size in sorted(set(sizes)):
-        if covering is not None and size > covering:
-            yield (
-                "size_unused",
-                {"size": size, "covering": covering, "blocks": count(blocks, "block"), "nodes": count(nodes, "node")},
-            )
-
-
 def _first_power(number: int) -> int:
     """The smallest power of two from this number on."""
     return 1 << max(number - 1, 0).bit_length()
@@ -507,7 +487,6 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_size", _sizes_fit, "fatal", style=CONF),
     Rule("slurm_block_size", _sizes_fit, "silent", before=(26, 5, 3), style=YAML),  # from source
     Rule("slurm_block_size", _sizes_fit, "fatal", since=(26, 5, 3), style=YAML),
-    Rule("slurm_conf_note", _sizes_are_used, "silent"),
     # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
     # tests/integration/test_slurm_prediction.py.
     Rule("slurm_blocks_limited", _last_group_counts, "silent"),

@@ -114,13 +114,11 @@ def placed(name: str, text: str, *codes: str) -> Case:
 
 CASES = (
     both(Case("whole racks")),
-    both(Case("a level that nothing fills", sizes=(18, 36, 72)), "slurm_conf_note"),
     both(
         Case("all levels below the size of a rack", sizes=(4, 8, 16)),
         *2 * ["slurm_clique_above_base"],
         "slurm_blocks_limited",
     ),
-    both(Case("a size twice", sizes=(18, 18)), "slurm_conf_note"),
     both(Case("no sizes, unknown first block", (("gone", "x[1-18]"), *RACKS), ()), "node_renamed"),
     Case(
         "no sizes, unknown last block",
