@@ -44,8 +44,6 @@ def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), 
     """
     if style == YAML:
         return render_yaml(topologies, own, old, former)
-    if len(topologies) != 1:
-        raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
     return render_conf(topologies[0], own)
 
 

@@ -391,6 +391,9 @@ def test_state_absent_needs_no_fabric_file(run_action: Any, answer: Any, busy: s
     assert run_action(TiersAction, state="absent")["msg"].startswith("The host returned no complete answer to the step")
 
 
+# ---------------------------------------------------------------------------------------------------------- slurm_nodes
+
+
 @pytest.mark.parametrize(
     ("clusters", "cluster", "nodes"), [((), None, ["r01t01", "r01t02"]), (("alpha", "beta"), "beta", ["r01t02"])]
 )

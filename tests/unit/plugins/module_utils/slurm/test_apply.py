@@ -222,6 +222,8 @@ def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path
         planning.plan_removal(read, "/x", "nvlink")
 
 
+# -------------------------------------------------------------------------------------------------------------- removal
+
 TOPOLOGY, TIERS = "topology", "tiers"
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
@@ -352,6 +354,8 @@ def test_a_link_to_slurm_conf_stays_a_link(folder: Path) -> None:
     assert ((folder / "slurm.conf").is_symlink(), os.listdir(real)) == (True, ["slurm.conf"])
     assert (real / "slurm.conf").read_text() == f"{SITE}Include nvlink_topology.conf\n"
 
+
+# ---------------------------------------------------------------------------------------------------------------- tiers
 
 STEPS = [
     {"description": f"qos {name}: new", "do": ["add", "qos", name], "undo": ["delete", "qos", name]}

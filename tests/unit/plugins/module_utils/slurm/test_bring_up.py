@@ -148,6 +148,9 @@ def test_a_bring_up_undoes_no_live_change(tmp_path: Path, monkeypatch: pytest.Mo
         assert cluster.CONF in cluster.apply(Host(check), {**allowed, "log": str(fake.log)})
 
 
+# -------------------------------------------------------------------------------------------------- a backup controller
+
+
 def started(host: Host, folder: Path, **files: str) -> dict[str, Any]:
     given = {name.replace("_conf", ".conf"): base64.b64encode(text.encode()).decode() for name, text in files.items()}
     return standby.start_backup(host, {"files": given, "conf_dir": str(folder), "log": str(folder / "log")})
@@ -218,6 +221,9 @@ def test_files_stay_in_check_mode_and_where_its_slurmctld_does_not_start(
     assert {
         name: (tmp_path / name).read_text() for name in os.listdir(tmp_path) if not name.endswith(".previous")
     } == OLD
+
+
+# --------------------------------------------------------------------------------------------------------------- a tray
 
 
 @pytest.mark.parametrize("length", [0, 31, 1025])

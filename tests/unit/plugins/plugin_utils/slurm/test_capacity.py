@@ -59,6 +59,7 @@ def test_capacity_of_a_healthy_and_of_a_degraded_fabric() -> None:
     (whole,) = capacity.capacities(fabric, fabrics.state(fabric))
     assert (whole.working, whole.largest) == (54, 18)
     assert [reach.segment for reach in whole.reaches] == [1, 2, 4, 8, 16, 18]
+    assert [job.nodes for job in whole.jobs] == [1, 2, 4, 8, 16, 18, 32, 36, 54]
     (hurt,) = capacity.capacities(fabric, fabrics.state(fabric, r01t01={"health": "unhealthy"}))
     assert (hurt.working, hurt.largest) == (53, 18)
     assert hurt.reaches[-1] == capacity.Reach(18, 2, 36)

@@ -256,6 +256,8 @@ def test_a_second_writer_of_the_topology_file_is_a_finding(file: str | None, own
     assert all(expected in worded(row)["message"] for row in found)
 
 
+# ---------------------------------------------------------------------------------------------------------------- gates
+
 RACKS = {"r01": "r01t[01-18]", "r02": "r02t[01-18]"}
 NODES = expand("r[01-04]t[01-20]")
 

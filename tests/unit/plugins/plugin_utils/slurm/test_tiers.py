@@ -313,9 +313,6 @@ def test_missing_grants_and_accounts_are_created_and_can_be_undone() -> None:
     ]
 
 
-# --------------------------------------------------------------------------------------------------- segments
-
-
 # ------------------------------------------------------------------------------------------------------ the plan
 
 NODES = frozenset(node for block in BLOCKS for node in block.nodes)

@@ -143,6 +143,8 @@ def test_the_comments_of_a_replaced_file_stay_above_its_topologies() -> None:
     assert topology_files.render(made, "yaml", old=text) == text
 
 
+# ---------------------------------------------------------------------------------------------------- scontrol's output
+
 # Texts that libyaml quotes, escapes or leaves as they are.
 TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12)
 
