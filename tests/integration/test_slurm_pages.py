@@ -23,12 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 ALICE = {"name": "alice", "account": "research"}
 TIERS = [
     {"name": "nvl72", "all": True, "default": True, "max_time": "2-00:00:00"},
-    {
-        "name": "gold",
-        "blocks": ["r01a"],
-        "qos": {"priority": 1000},
-        "users": [{"name": "alice", "account": "research"}],
-    },
+    {"name": "gold", "blocks": ["r01a"], "qos": {"priority": 1000}, "users": [ALICE]},
 ]
 SITE = {**LAB, **UNCONSTRAINED, "slurm_cluster_name": "nvl", "slurm_tiers": TIERS, "imex_owner": "job"}
 

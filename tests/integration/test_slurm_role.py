@@ -185,13 +185,6 @@ def _remove_cgroups(lab: str) -> None:
                 folder.rmdir()
 
 
-def unchanged(done: subprocess.CompletedProcess[str]) -> bool:
-    # pytest shows it where an assertion fails on the answer.
-    print(done.stdout)
-    recap = done.stdout.partition("PLAY RECAP")[2]
-    return 0 < recap.count("changed=") == recap.count("changed=0 ")
-
-
 @pytest.fixture(scope="module", params=["empty.yml munge", "empty-forky.yml slurm"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One lab for all tests of this module, which run in their order."""

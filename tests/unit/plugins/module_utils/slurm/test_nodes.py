@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
@@ -187,45 +185,16 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
 
 
-class Reservations(Slurm):
-    """A stand-in for scontrol that keeps reservations; calls that name a block of ``refuse`` fail."""
-
-    def __init__(self, refuse: str = "", **reserved: str) -> None:
-        super().__init__()
-        self.refuse = refuse
-        self.reserved = {spares.PREFIX + block: (nodes, "op") for block, nodes in reserved.items()}
-
-    def scontrol(self, *arguments: str) -> str:
-        if "reservation" in arguments:
-            return "".join(
-                f"ReservationName={name} Nodes={nodes} Users={user} State=ACTIVE\n"
-                for name, (nodes, user) in self.reserved.items()
-            )
-        return "".join(f"NodeName=r0{rack}t0{tray} State=IDLE\n" for rack in (1, 2) for tray in (1, 2, 3))
-
-    def jobs(self) -> list[Any]:
-        return []
-
-    def call(self, _name: str, *arguments: str, timeout: float | None = None) -> Any:
-        action, *words = arguments
-        settings = dict(word.split("=", 1) for word in words if "=" in word)
-        name = settings["ReservationName"]
-        if self.refuse and name.endswith(self.refuse):
-            return child.Result(1, "", "Requested nodes are busy")
-        if action == "delete":
-            del self.reserved[name]
-        else:
-            user = settings.get("Users") or self.reserved[name][1]
-            self.reserved[name] = (settings["Nodes"], user)
-        return child.Result(0, "", "")
-
-
-BLOCKS = {rack: [f"{rack}t0{tray}" for tray in (1, 2, 3)] for rack in ("r01", "r02")}
-
-
-def test_reservations_are_restored_where_one_cannot_be_changed() -> None:
-    slurm: Any = Reservations(refuse="r02", r01="r01t03", r02="r02t03")
-    before = dict(slurm.reserved)
-    with pytest.raises(SlurmError, match="Requested nodes are busy"):
-        spares.keep(slurm, {}, 0, "root")
-    assert slurm.reserved == before
+def test_reservations_are_restored_where_one_cannot_be_changed(tmp_path: Path) -> None:
+    shown = (f"ReservationName=nvlink_spare_r0{rack} Nodes=r0{rack}t[02-03] Users=op\n" for rack in (1, 2))
+    (tmp_path / "shown").write_text("".join(shown))
+    changes = f'echo "$*" >> {tmp_path}/calls; case "$*" in *r02*) echo Requested nodes are busy >&2; exit 1;; esac'
+    scontrol = f'case "$*" in *"show reservation"*) cat {tmp_path}/shown;; *show*) ;; *) {changes};; esac'
+    with pytest.raises(SlurmError, match=r"nvlink_spare_r02 cannot be changed \(Requested nodes are busy"):
+        spares.keep(slurm_fake.programs(tmp_path, scontrol=scontrol, squeue="exit 0"), {}, 0, "root")
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "delete ReservationName=nvlink_spare_r01",
+        "delete ReservationName=nvlink_spare_r02",
+        "create reservation ReservationName=nvlink_spare_r01 Nodes=r01t[02-03] StartTime=now Duration=UNLIMITED"
+        " Users=op Flags=IGNORE_JOBS",
+    ]
