@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The table of mistakes: what a person types, the exit status and the sentence that answers.
 
-Each module of this package has MISTAKES, a list of rows for its area; test_mistakes.py runs them, several at a time.
+Each module of this package has MISTAKES, a list of rows for its area; test_mistakes.py runs them.
 A row runs `ansible-playbook -i cluster.nvlink.yml -i hosts.yml LINE` with Ansible's own defaults in a copy of a site:
 two racks of two trays (r01t01, r01t02, r02t01, r02t02; cliques r01, r02) with an accepted fabric.json that is set as
 `fabric_file` for all hosts, and the Slurm controller `ctl`. No host answers, so nothing is changed anywhere; with
