@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from .conftest import LAB, SCENARIOS, LabFactory, lab_command
+
+sys.path.insert(0, str(LAB.parent))
+from nvlab import image, scenario
 
 pytestmark = pytest.mark.lab
 
 STATE = Path("/run/nvlink-lab")
 FOUR = SCENARIOS / "four.yml"
-BUILD_SECONDS = 1200.0
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 
 
@@ -67,7 +68,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
 def starting(name: str, hosts: int) -> Iterator[subprocess.Popen[bytes]]:
     """`lab up` in the middle, with so many hosts started; the lab goes down at the end."""
     # On a new machine, minutes of `up` before its first host.
-    lab_command("build", "--suite", yaml.safe_load(FOUR.read_text())["suite"], timeout=BUILD_SECONDS)
+    image.ensure_base(scenario.load(FOUR).suite)
 
     def started() -> bool:
         with contextlib.suppress(OSError, ValueError):

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import bundle, gpus, image, imex, inventory, lab, network, packages, scenario, state, tools
+from . import bundle, gpus, imex, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
 
 
@@ -72,16 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     command("inventory", _inventory, "print an Ansible inventory of the lab")
     sub = command("packages", _packages, "add a folder's .deb files to the repository of all hosts")
     sub.add_argument("folder", nargs="?", help="default: the stand-in of nvidia-imex")
-    sub = command("build", _build, "build the base tree of a suite")
-    sub.add_argument("--suite", choices=scenario.SUITES, default=scenario.DEFAULT_SUITE)
-    sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")
     return parser
 
 
 def _up(options: argparse.Namespace) -> None:
     captured = bundle.load(options.bundle) if options.bundle else None
     if captured:
-        if options.scenario or options.racks is not None or options.trays is not None:
+        if options.scenario or options.racks or options.trays:
             raise LabError("--from has the trays of the bundle; leave out --scenario, --racks and --trays.")
         wanted = bundle.scenario(captured, options.suite or scenario.DEFAULT_SUITE)
     elif options.scenario:
@@ -89,9 +86,8 @@ def _up(options: argparse.Namespace) -> None:
         if options.suite:
             wanted = dataclasses.replace(wanted, suite=options.suite)
     else:
-        trays = options.trays if options.trays is not None else 18 if options.racks is not None else 4
-        racks = options.racks if options.racks is not None else 1
-        wanted = scenario.simple(racks, trays, options.suite or scenario.DEFAULT_SUITE)
+        trays = options.trays or (18 if options.racks else 4)
+        wanted = scenario.simple(options.racks or 1, trays, options.suite or scenario.DEFAULT_SUITE)
     began = time.monotonic()
     lab.up(options.name, wanted, options.timeout, bundle.answers(captured) if captured else None)
     for tray in bundle.silent(captured) if captured else ():
@@ -160,11 +156,6 @@ def _inventory(options: argparse.Namespace) -> None:
 def _packages(options: argparse.Namespace) -> None:
     directory = state.existing(options.name)
     print("\n".join(packages.add(directory, Path(options.folder) if options.folder else imex.packages())))
-
-
-def _build(options: argparse.Namespace) -> None:
-    tools.need_root()
-    print(image.ensure_base(options.suite, options.empty))
 
 
 def _command(argv: list[str]) -> list[str]:
