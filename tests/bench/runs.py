@@ -15,6 +15,7 @@ import json
 import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,23 +123,17 @@ def _growth(measured: Mapping[int, Mapping[str, Cost]]) -> Iterator[str]:
         points = [(size, costs[name]) for size, costs in measured.items() if name in costs]
         if len(points) < 2:
             continue
-        cpu = _line([(size, cost.cpu) for size, cost in points])
-        memory = _line([(size, cost.memory) for size, cost in points])
+        sizes = [size for size, _cost in points]
+        cpu = statistics.linear_regression(sizes, [cost.cpu for _size, cost in points])
+        memory = statistics.linear_regression(sizes, [cost.memory for _size, cost in points])
         # What the start of Python and the plays on localhost cost is in no tray's.
         (small, first), (large, last) = points[0], points[-1]
-        start = max(0.0, min(cpu[0], 0.9 * first.cpu))
+        start = max(0.0, min(cpu.intercept, 0.9 * first.cpu))
         exponent = math.log((last.cpu - start) / (first.cpu - start)) / math.log(large / small)
         yield (
-            f"| `{name}` | {1000 * cpu[1]:.0f} | {exponent:.2f} | {memory[1]:.3f} | <= {MAX_MEMORY}"
-            f" | {cpu[0] + cpu[1] * TARGET:,.0f} | {memory[0] + memory[1] * TARGET:,.0f} |"
+            f"| `{name}` | {1000 * cpu.slope:.0f} | {exponent:.2f} | {memory.slope:.3f} | <= {MAX_MEMORY}"
+            f" | {cpu.intercept + cpu.slope * TARGET:,.0f} | {memory.intercept + memory.slope * TARGET:,.0f} |"
         )
-
-
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(start, slope) of the least squares."""
-    x, y = (sum(values) / len(points) for values in zip(*points))
-    slope = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, b in points)
-    return y - slope * x, slope
 
 
 def _ping_of(name: str) -> str:

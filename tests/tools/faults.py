@@ -185,13 +185,6 @@ def steps(fault: Fault) -> Iterator[tuple[str, list[str]]]:
     """Name and command of what a fault has to pass to stay unseen, the most likely test first."""
     folders, globs = ROOMS[fault.room]
     own = [f"{UNIT}/{folder}" for folder in folders]
-    # It takes seconds where a room takes a minute.
-    if fault.file.startswith("roles/"):
-        mirror = Path(UNIT).parent / f"test_role_{Path(fault.file).parts[1]}.py"
-    else:
-        mirror = Path(UNIT).parent / Path(fault.file).with_name(f"test_{Path(fault.file).stem}.py")
-    if (CHECKOUT / mirror).is_file():
-        yield "unit tests of the file", _pytest("not lab and not long", str(mirror))
     others = [f"--ignore={folder}" for folder in (*NOT_OF_THE_PRODUCT, *own)]
     yield "unit tests of the room", _pytest("not lab and not long", *own)
     yield "other unit tests", _pytest("not lab and not long", "tests/unit", *others)
