@@ -88,9 +88,7 @@ def test_a_pull_request_shows_the_racks_that_its_proposal_changes(site: Path) ->
     workflow = yaml.safe_load((site / ".github" / "workflows" / "proposal.yml").read_text())
     _checkout, install, draw, render = workflow["jobs"]["map"]["steps"]
     # The libraries of requirements.txt.
-    named = {
-        re.split("[>=]", line)[0] for line in (CHECKOUT / "requirements.txt").read_text().splitlines() if line[0] != "#"
-    }
+    named = {re.split("[>=]", line)[0] for line in required("requirements.txt")}
     assert named <= set(install["run"].split())
     summary = site / "summary.md"
     in_site(site, "ansible-playbook", "rackscale.nvlink.discover", "-e", sources(split={"2": 2}))

@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
     Request,
     served,
 )
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.test_login import kubeconfig
 
 from .commands import LOCAL, ansible
 
@@ -151,31 +152,15 @@ def test_the_token_and_the_client_key_of_a_kubeconfig_stay_in_it(run: Run) -> No
         "client-key-data": base64.b64encode(key.read_bytes()).decode(),
     }
     with served(reflecting(401), authority.server_context(client_certificate=True)) as server:
-        cluster = {"server": server.url, "certificate-authority": str(authority.ca_file)}
-        kubeconfig = run.given / "kubeconfig"
-        kubeconfig.write_text(
-            json.dumps(
-                {
-                    "current-context": "a",
-                    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-                    "clusters": [{"name": "a", "cluster": cluster}],
-                    "users": [{"name": "a", "user": user}],
-                }
-            )
-        )
-        sources = [{"kubernetes": {"kubeconfig": str(kubeconfig)}}]
+        config = str(kubeconfig(run.given, user, server.url, **{"certificate-authority": str(authority.ca_file)}))
+        sources = [{"kubernetes": {"kubeconfig": config}}]
         refused = run.play("rackscale.nvlink.discover", check=False, fabric_sources=sources)
         assert "rejects the credentials" in " ".join(refused.split())
         with served(lambda _request, reply: reply.json({"items": [TRAY]})) as trays:
             rest = {"url": trays.url, "trays": "items", "fields": REST_FIELDS}
             run.play("rackscale.nvlink.discover", fabric_sources=[{"rest": rest}], fabric_accept="gates")
-        runai = {
-            "url": server.url,
-            "cluster_id": "the-cluster",
-            "token": f"{CANARY}-2",
-            "ca_file": str(authority.ca_file),
-        }
-        arguments = {"fabric_file": str(run.kept / "fabric.json"), "api": {"kubeconfig": str(kubeconfig)}}
+        runai = {"url": server.url, "cluster_id": "c", "token": f"{CANARY}-2", "ca_file": str(authority.ca_file)}
+        arguments = {"fabric_file": str(run.kept / "fabric.json"), "api": {"kubeconfig": config}}
         printed = run.task("rackscale.nvlink.k8s_topology", {**arguments, "runai": runai})
         assert "rejects the credentials" in " ".join(printed.split())
         assert server.requests

@@ -156,26 +156,12 @@ def test_what_a_library_prints_on_standard_output_is_no_reply(noise: bytes) -> N
 
 
 @pytest.mark.parametrize(
-    ("failing", "error"),
-    [
-        (lambda: 1 // 0, "ZeroDivisionError: integer division or modulo by zero"),
-        (lambda: sys.exit(5), "SystemExit: 5"),
-        (object, "ValueError: unmarshallable object"),
-    ],
-)
-def test_a_failing_function_is_an_error_of_the_result_and_does_not_raise_in_the_caller(
-    failing: Any, error: str
-) -> None:
-    reply = child.call(failing, 10)
-    assert reply.value is None
-    assert reply.result.error == error
-
-
-@pytest.mark.parametrize(
     ("last", "ended"),
     [
         (lambda: time.sleep(60), (None, True, None)),
         (lambda: 1 // 0, (127, False, "ZeroDivisionError: integer division or modulo by zero")),
+        (lambda: sys.exit(5), (127, False, "SystemExit: 5")),
+        (object, (127, False, "ValueError: unmarshallable object")),
         (lambda: os.kill(os.getpid(), signal.SIGSEGV), (-signal.SIGSEGV, False, None)),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import specifications
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
+from ansible_collections.rackscale.nvlink.tests.tools import reference
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = sorted(CHECKOUT.glob("playbooks/*.yml"))
@@ -82,14 +83,9 @@ def _options_of_modules(data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         for key, value in data.items():
             if str(key).startswith("rackscale.nvlink.") and isinstance(value, dict):
                 path = CHECKOUT / "plugins" / "modules" / f"{key.rpartition('.')[2]}.py"
-                options = _documented(path)
+                options = reference.documentation(path).get("options") or {}
                 for option, given in value.items():
                     match = ONE_VARIABLE.fullmatch(given) if isinstance(given, str) else None
                     if match and option in options:
                         yield match[1], options[option]
             yield from _options_of_modules(value)
-
-
-def _documented(path: Path) -> dict[str, Any]:
-    text = re.search(r'^DOCUMENTATION = r"""(.*?)"""', path.read_text(), re.DOTALL | re.MULTILINE)
-    return (yaml.safe_load(text[1]).get("options") if text else None) or {}
