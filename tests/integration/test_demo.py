@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -20,22 +18,6 @@ from .commands import ansible
 CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY = CHECKOUT / "playbooks" / "files" / "demo.nvlink.yml"
 DOWN, SICK = "r01t07", "r02t12"
-RACK_1 = [f"r01t{tray:02d}" for tray in range(1, 19)]
-RACK_2 = [f"r02t{tray:02d}" for tray in range(1, 19)]
-
-
-@dataclass
-class Demo:
-    """A demo that has run: its directory and what it printed."""
-
-    directory: Path
-    output: str
-
-    def json(self, name: str) -> Any:
-        return json.loads((self.directory / name).read_text())
-
-    def text(self, name: str) -> str:
-        return (self.directory / name).read_text()
 
 
 def playbook(*arguments: str, check: bool = True, **more: str) -> str:
@@ -44,70 +26,56 @@ def playbook(*arguments: str, check: bool = True, **more: str) -> str:
     return done.stdout + done.stderr
 
 
-def run_demo(directory: Path) -> Demo:
-    """As `make demo` does."""
-    given = ("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}")
-    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
-    return Demo(directory, playbook(*given, **callback, COLUMNS="80"))
-
-
-def leave_earlier_demo(directory: Path) -> None:
-    """What a demo of other racks left, and a file that is not of a demo."""
-    (directory / ".demo").touch()
-    fabric = fabric_file.serialise(fabrics.fabric(racks=3, trays=1, split=()))
-    for name in ("fabric.json", "fabric.json.previous"):
-        (directory / name).write_bytes(fabric)
-    (directory / "mine.txt").write_text("mine")
-
-
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """Over an earlier demo, of which nothing may remain; tests/tools/artifact.py runs one in an empty directory."""
-    directory = tmp_path_factory.mktemp("demo") / "out"
-    directory.mkdir()
-    leave_earlier_demo(directory)
-    return run_demo(directory)
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder and the printed lines of what `make demo` runs, over an earlier demo of other racks.
+
+    tests/tools/artifact.py runs one in an empty folder.
+    """
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / ".demo").touch()
+    for name in ("fabric.json", "fabric.json.previous"):
+        (folder / name).write_bytes(fabric_file.serialise(fabrics.fabric(racks=3, trays=1, split=())))
+    (folder / "mine.txt").write_text("mine")
+    given = ("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={folder}")
+    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", "NVLINK_PROGRESS_INTERVAL": "0"}
+    return folder, playbook(*given, **callback, COLUMNS="80").splitlines()
 
 
-def test_the_unreachable_tray_is_stale_in_its_old_place_and_the_unhealthy_one_in_the_report(demo: Demo) -> None:
-    fabric, state = demo.json("fabric.json"), demo.json("fabric.state.json")
-    assert sorted(fabric["trays"]) == RACK_1 + RACK_2
-    before = fabric["trays"]["r01t06"]
-    assert fabric["trays"][DOWN]["clique"] == before["clique"]
-    assert fabric["trays"][DOWN]["tray_index"] == 6
-    assert state["trays"][DOWN]["state"] == "stale"
-    assert {name for name, tray in state["trays"].items() if tray["state"] != "present"} == {DOWN}
+def test_the_unreachable_tray_is_stale_in_its_old_place_and_the_unhealthy_one_in_the_report(
+    demo: tuple[Path, list[str]],
+) -> None:
+    folder, _lines = demo
+    fabric, state = (json.loads((folder / name).read_text()) for name in ("fabric.json", "fabric.state.json"))
+    assert sorted(fabric["trays"]) == [f"r0{rack}t{tray:02d}" for rack in (1, 2) for tray in range(1, 19)]
+    assert (fabric["trays"][DOWN]["clique"], fabric["trays"][DOWN]["tray_index"]) == ("r01", 6)
+    assert {name: tray["state"] for name, tray in state["trays"].items() if tray["state"] != "present"} == {
+        DOWN: "stale"
+    }
     assert {name for name, tray in state["trays"].items() if tray["health"] == "unhealthy"} == {SICK}
-    page = demo.text("report/index.html")
+    page = (folder / "report/index.html").read_text()
     assert "32 of 36 trays are usable by jobs of 8 trays; " in page
     assert "simulated" in page
+    # Of the earlier one remains what is not its own.
+    assert set(fabric["domains"]) == {"r01", "r02"}
+    assert not (folder / "fabric.json.previous").exists()
+    assert (folder / "mine.txt").read_text() == "mine"
 
 
 @pytest.mark.core
-def test_it_prints_less_than_45_lines_and_the_result_last(demo: Demo) -> None:
-    lines = demo.output.splitlines()
-    assert not [line for line in lines if "[WARNING]" in line or "DEPRECATION" in line]
+def test_it_prints_less_than_45_lines_and_the_result_last(demo: tuple[Path, list[str]]) -> None:
+    _folder, lines = demo
+    assert not [line for line in lines if re.search(r"\[WARNING\]|DEPRECATION|could not be sent", line)]
     assert lines[0].startswith("  Two simulated NVL72 racks")
-    sums = [
-        re.fullmatch(r"  slurm/topology\.\w+  sha256 (\w{16}) before, (\w{16}) after the faults", line)
-        for line in lines
-    ]
-    assert [found[1] == found[2] for found in sums if found] == [True, True]
+    sums = re.findall(r"  slurm/topology\.\w+  sha256 (\w{16}) before, (\w{16}) after the faults", "\n".join(lines))
+    assert [before == after for before, after in sums] == [True, True]
     assert re.fullmatch(r"  Report: .*/report/index\.html", lines[-2])
     assert re.fullmatch(r"CHANGED in [0-9.]+ s: localhost", lines[-1])
     # `make demo` adds the last one.
     assert len(lines) < 45
     # A line with its remedy for each fault.
-    found = [line.split()[:2] for line in demo.output.splitlines() if line.startswith(("  error ", "  warning "))]
+    found = [line.split()[:2] for line in lines if line.startswith(("  error ", "  warning "))]
     assert found == [["error", SICK], ["warning", f"{DOWN}:"]]
-    assert "could not be sent" not in demo.output
-
-
-def test_a_demo_over_an_earlier_one_keeps_what_is_not_its_own(demo: Demo) -> None:
-    # A write keeps the file before it as .previous; the first write had none before it, the second changed nothing.
-    assert not (demo.directory / "fabric.json.previous").exists()
-    assert demo.text("mine.txt") == "mine"
-    assert set(demo.json("fabric.json")["domains"]) == {"r01", "r02"}
 
 
 @pytest.mark.long
