@@ -111,31 +111,22 @@ def test_the_canary_goes_alone_and_each_wave_finishes_before_the_next(fleet: Fle
 
 
 def test_a_failed_canary_stops_the_rollout_and_the_next_run_resumes(fleet: Fleet) -> None:
-    stopped = fleet.run(broken=FIRST)
-    assert stopped.returncode != 0
-    assert re.search(r"r01a \(failed: r01t01, Break: [^)]*it is broken\), r01b \(pending\)", output(stopped)), output(
-        stopped
-    )
-    assert (fleet.changed, fleet.unfinished) == (
-        [],
-        {"r01a": "failed", **dict.fromkeys(("r01b", "r02", "r03"), "pending")},
-    )
+    printed = output(fleet.run(broken=FIRST))
+    assert re.search(r"r01a \(failed: r01t01, Break: [^)]*it is broken\), r01b \(pending\)", printed), printed
+    pending = dict.fromkeys(("r01b", "r02", "r03"), "pending")
+    assert (fleet.changed, fleet.unfinished) == ([], {"r01a": "failed", **pending})
     # Repaired and limited to one tray: the other cliques stay in the progress file, and the run fails.
     assert fleet.run("--limit", "r01t01,localhost", "-e", f"rollout_resume={fleet.progress_file}").returncode != 0
-    assert (fleet.changed, fleet.unfinished) == (FIRST, dict.fromkeys(("r01b", "r02", "r03"), "pending"))
+    assert (fleet.changed, fleet.unfinished) == (FIRST, pending)
     assert fleet.run("-e", f"rollout_resume={fleet.progress_file}").returncode == 0
     assert (len(fleet.changed), fleet.unfinished) == (6, {})
 
 
 @pytest.mark.long
 def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable_ones(fleet: Fleet) -> None:
-    stopped = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=1)
-    assert stopped.returncode != 0
+    assert fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=1).returncode != 0
     assert fleet.unfinished == {"r01b": "skipped", "r02": "failed", "r03": "pending"}
-    on = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=2)
-    assert on.returncode != 0
-    assert fleet.unfinished == {"r01b": "skipped", "r02": "failed"}
-    assert set(fleet.changed) == {*FIRST, "r02t01", *RACK_3}
+    assert set(fleet.changed) == {*FIRST, "r02t01"}
 
 
 @pytest.mark.long
@@ -167,16 +158,6 @@ def test_no_tray_drains_the_others(fleet: Fleet) -> None:
     done = fleet.run("-e", '{"rollout_steps": ["drain", "hook"], "rollout_slurm_controller": "r03t01"}')
     assert "slurm_controller: 'r03t01' is a tray of the fabric, and no tray may run commands for others" in output(done)
     assert (done.returncode != 0, fleet.changed) == (True, [])
-
-
-@pytest.mark.long
-def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -> None:
-    rows = {"r02": {"state": "started", "trays": {}}, "r03": {"state": "pending", "trays": {}}}
-    document = {"schema_version": 1, "rollout": "hook", "written_at": "2026-11-21T04:00:00Z", "cliques": rows}
-    fleet.progress_file.write_text(json.dumps(document))
-    done = fleet.run("-e", f"rollout_resume={fleet.progress_file}", "-e", '{"rollout_due": false}')
-    assert done.returncode == 0, output(done)
-    assert (set(fleet.changed), fleet.unfinished) == (set(RACK_2), {})
 
 
 @pytest.mark.long

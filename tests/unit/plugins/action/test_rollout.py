@@ -63,3 +63,7 @@ def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(r
     run.planned()
     again = run(TRAYS[0], state="inspected", unchanged=TRAYS)
     assert (again["due"], again["waves"]) == (TRAYS, ["r01", "r02"])
+    run(TRAYS[0], state="started")
+    for tray in TRAYS:
+        run(tray, state="observed", due=False)
+    assert run(TRAYS[0], state="selected")["trays"] == TRAYS
