@@ -13,9 +13,8 @@ version_added: 1.0.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,
-    failed or unreachable, and the names of those with a problem. A line of a play without a change is printed once in a
-    run. Plays without a host print nothing, nor does a play on the controller alone that changed nothing or has printed
-    a text of its own.
+    failed or unreachable, and the names of those with a problem. Plays without a host print nothing, nor does a play on
+    the controller alone that changed nothing or has printed a text of its own.
   - On a terminal the last line is the running task with the number of hosts that have finished it. Each further line
     replaces it.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
@@ -52,7 +51,6 @@ from ansible import constants as C
 from ansible import context
 from ansible.playbook.block import Block
 from ansible.plugins.callback import CallbackBase
-from ansible.utils.color import ANSIBLE_COLOR
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
@@ -120,7 +118,6 @@ class CallbackModule(CallbackBase):
         self._differences: dict[tuple[str, str], list[str]] = {}
         self._causes: list[str] = []
         self._results = 0
-        self._unchanged: set[tuple[str, frozenset[str]]] = set()
 
     def set_options(self, *arguments: Any, **more: Any) -> None:
         super().set_options(*arguments, **more)
@@ -183,8 +180,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         atexit.unregister(self._stop_early)
-        # The last line has the cause: printed here too, it would stand there twice.
-        self._end_play(is_last=True)
+        self._end_play()
         hosts = {}
         for host in stats.processed:
             sums = stats.summarize(host)
@@ -206,17 +202,12 @@ class CallbackModule(CallbackBase):
         text = f"{progress.FAILED.upper()} in {seconds:.1f} s: Ansible stopped before the end of the run, see its error"
         self._print(text, C.COLOR_ERROR)
 
-    def _print(self, text: str, colour: str | None = None, painted: str = "") -> None:
+    def _print(self, text: str, colour: str | None = None) -> None:
         self._printed_at = time.monotonic()
         if self._is_shown:
             self._display.display(_ERASE, screen_only=True, newline=False)
             self._is_shown = False
-        if not painted:
-            self._display.display(text, color=colour)
-        else:
-            # Ansible's log file has no colours.
-            self._display.display(painted, color=colour, screen_only=True)
-            self._display.display(text, log_only=True)
+        self._display.display(text, color=colour)
 
     def _show(self, text: str) -> None:
         """Show what runs: on a terminal in its last line, else where nothing was printed for long."""
@@ -252,7 +243,7 @@ class CallbackModule(CallbackBase):
         if not is_reported:
             self._add(result, outcome, reason)
 
-    def _end_task(self, is_last: bool = False) -> None:
+    def _end_task(self) -> None:
         """Print the messages of the task once all hosts have finished it."""
         texts_of: dict[str, list[str]] = {}
         for (task, text), hosts in self._differences.items():
@@ -260,29 +251,21 @@ class CallbackModule(CallbackBase):
         for names, texts in texts_of.items():
             lines = [line for text in texts for line in _bounded(text.splitlines())]
             self._print("\n".join([f"  {names}", *(f"    {line}".rstrip() for line in lines)]))
-        errors = [f"{task}: {cause}" for task, messages in self._messages.items() for cause in messages.errors()]
-        is_held = is_last and len(errors) == 1 and not self._causes
-        self._causes += errors
+        self._causes += [f"{task}: {cause}" for task, messages in self._messages.items() for cause in messages.errors()]
         for line in (line for task, messages in self._messages.items() for line in messages.lines(task, _CONTROLLER)):
-            if is_held and line.outcome in progress.ERRORS:
-                continue
-            text = f"  {line}".rstrip()
-            self._print(text, _COLOURS.get(line.outcome), progress.painted(text) if ANSIBLE_COLOR else "")
+            self._print(f"  {line}".rstrip(), _COLOURS.get(line.outcome))
         if self._task and self._display.verbosity:
             self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
         self._task, self._messages, self._differences, self._results = "", {}, {}, 0
 
-    def _end_play(self, is_last: bool = False) -> None:
-        self._end_task(is_last)
+    def _end_play(self) -> None:
+        self._end_task()
         if not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, {}
-        worst, key = progress.worst(outcomes), (self._play, frozenset(outcomes))
-        silent = worst == progress.OK and key in self._unchanged
-        if outcomes.keys() <= _CONTROLLER:
-            silent = worst == progress.OK or (worst == progress.CHANGED and self._has_text)
-        self._unchanged.add(key)
-        if not silent or self._display.verbosity:
+        worst = progress.worst(outcomes)
+        says_nothing = worst == progress.OK or (worst == progress.CHANGED and self._has_text)
+        if not says_nothing or not outcomes.keys() <= _CONTROLLER or self._display.verbosity:
             seconds = time.monotonic() - self._play_started
             line = progress.Line(worst, f"{self._play}: {progress.counted(outcomes)} ({seconds:.1f} s)")
             self._print(str(line), _COLOURS[worst])

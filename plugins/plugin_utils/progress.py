@@ -8,7 +8,6 @@ A line begins with the worst result of its hosts: ``failed  Read the trays: 18 h
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,20 +32,6 @@ MAX_HOSTS_LENGTH = 30
 # Of a longer hostlist of hosts with a problem, the first ones are named.
 MAX_NAMES_LENGTH = 1000
 _WIDTH = max(map(len, OUTCOMES))
-# Words of the domain map, of a verdict and of a list of findings, and the SGR codes that they are painted with. Red and
-# yellow are reserved for problems.
-_WORDS = {
-    "error": "1;31",
-    "✗ unhealthy": "1;31",
-    "conflict": "1;31",
-    "warning": "33",
-    "▲ degraded": "33",
-    "stale": "33",
-    "unplaced": "33",
-    "? unknown": "2",
-}
-# The callback indents each line by two.
-_PAINTED = re.compile(rf"(?:^|(?<=^  ))(?:error|warning)\b|(?<= )(?:{'|'.join(map(re.escape, _WORDS))})(?=  |$)")
 
 
 class Line(NamedTuple):
@@ -92,11 +77,6 @@ def verdict(hosts: dict[str, str], causes: Sequence[str], seconds: float, check_
     head = f"{outcome.upper()} in {seconds:.1f} s{mode}: {counted(hosts) if hosts else 'no play had a host'}"
     more = f" ({count(len(causes) - 1, 'more cause')} above)" if len(causes) > 1 else ""
     return outcome, head + "".join(f": {cause}{more}" for cause in causes[:1])
-
-
-def painted(line: str) -> str:
-    """A line for a terminal with colours."""
-    return _PAINTED.sub(lambda found: f"\033[{_WORDS[found[0]]}m{found[0]}\033[0m", line)
 
 
 def worst(hosts: dict[str, str]) -> str:

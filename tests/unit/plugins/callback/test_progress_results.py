@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,10 +34,9 @@ def test_a_failure_has_its_cause(result: dict[str, Any], reason: str) -> None:
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the callback prints."""
     lines: list[str] = []
-    monkeypatch.setattr(progress, "ANSIBLE_COLOR", False)
     monkeypatch.setattr(progress.CallbackModule, "_print", lambda _self, text, *_more: lines.append(text))
     return lines
 
@@ -72,9 +70,8 @@ def test_unreachable_hosts_with_one_cause_share_a_line(printed: list[str]) -> No
     assert printed == ["  unreachable  Ask: r01t[01-18]: port 22: Connection refused"]
 
 
-def test_a_terminal_shows_the_running_task_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_the_running_task_in_its_last_line() -> None:
     plugin, asked, written = callback(), task("Ask"), []
-    monkeypatch.setattr(progress, "ANSIBLE_COLOR", False)
 
     def display(text: str, newline: bool = True, **_more: Any) -> None:
         written.append(text + "\n" * newline)
@@ -106,16 +103,19 @@ def test_a_result_is_that_of_its_own_task(printed: list[str]) -> None:
     assert printed[0].startswith("  First: b\n    --- before\n")
 
 
-def test_a_difference_is_cleaned_and_bounded(printed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_differences_are_printed_once_cleaned_and_bounded(
+    printed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "MAX_DIFFERENCE", 6)
     plugin, copied = callback(), task("Copy")
     plugin.v2_playbook_on_task_start(copied, False)
     text = "\t1\033[2J\u202e\r\n" + "2\n" * 10
     difference = {"before": "", "after": text, "before_header": "a\033[31m", "after_header": "b"}
-    plugin.v2_on_file_diff(result("r01t01", copied, changed=True, diff=difference))
+    for host in ("r01t01", "r01t02"):
+        plugin.v2_on_file_diff(result(host, copied, changed=True, diff=difference))
     plugin._end_task()
     (whole,) = printed
     assert whole.splitlines() == [
-        *("  Copy: r01t01", "    --- before: a [31m", "    +++ after: b", "    @@ -0,0 +1,11 @@"),
+        *("  Copy: r01t[01-02]", "    --- before: a [31m", "    +++ after: b", "    @@ -0,0 +1,11 @@"),
         *("    +\t1 [2J", "    +2", "    +2", "    and 8 more lines"),
     ]
