@@ -82,6 +82,11 @@ def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypat
         done = ansible("ansible-playbook", *given, **PROGRESS)
         assert re.search(r"(?m)^.*r01t04 .*r01 @0 +[0-9]+ +4711$", done.stdout)
     assert not (folder / "elsewhere").exists()
+    # Without jobs, where Slurm does not answer.
+    nowhere = "nowhere ansible_connection=ssh ansible_ssh_executable=/bin/false"
+    (folder / "hosts.ini").write_text(f"[slurm_controller]\n{nowhere}\n[all:vars]\nreport_jobs=true\n")
+    silent = play(folder, "report", inventory=str(folder / "hosts.ini"))
+    assert re.search(r"(?m)^.*r01t04 .*r01 @0 +[0-9]+ *$", silent)
 
 
 @pytest.mark.long
@@ -103,11 +108,3 @@ def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, fold
         four_trays.exec("ctl", "scancel", job)
     assert len(re.findall(rf"(?m)^.*r01t0[1-4] .*r01 @0 +[0-9]+ +{job}$", busy)) == 4
     assert (folder / "report" / "index.html").read_text().count(f"<dt>Jobs</dt><dd>{job}</dd>") == 4
-
-
-@pytest.mark.long
-@pytest.mark.lab
-def test_the_report_is_printed_without_jobs_if_slurm_does_not_answer(folder: Path) -> None:
-    inventory = folder / "hosts.ini"
-    inventory.write_text("[slurm_controller]\nnowhere ansible_connection=ssh ansible_ssh_executable=/bin/false\n")
-    assert "r01t01" in play(folder, "report", "-e", "report_jobs=true", inventory=str(inventory))

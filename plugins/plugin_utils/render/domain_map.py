@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The domain map: the NVLink domains in columns as text for a terminal, one row per tray, the highest slot on top.
 
-Pure: the caller decides how wide the terminal is. The callback progress adds the colours.
+Pure: the caller decides how wide the terminal is.
 """
 
 from __future__ import annotations
@@ -38,31 +38,18 @@ def _index(tray: view.Tray) -> str:
     return f"{'-' if tray.tray_index is None else tray.tray_index:>5}"
 
 
-def _clique(tray: view.Tray) -> str:
-    return f"{tray.clique.letter} {tray.clique.name}" if tray.clique else "-"
-
-
-def _letter(tray: view.Tray) -> str:
-    return tray.clique.letter if tray.clique else "-"
-
-
 INDEX: Column = ("index", _index)
 NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
-CLIQUE: Column = ("clique", _clique)
+CLIQUE: Column = ("clique", lambda tray: tray.clique.name if tray.clique else "-")
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
 STATE: Column = ("state", lambda tray: tray.state)
 SLURM: Column = ("Slurm", lambda tray: tray.slurm)
 JOBS: Column = ("jobs", lambda tray: _cut(" ".join(tray.jobs), WIDEST_JOBS))
-# From the widest to the narrowest. The first in words is taken in which two domains fit next to each other, else the
-# first of all in which one fits. An index counts from 0, so it stands apart from the number in the name.
-IN_WORDS: tuple[tuple[Column, ...], ...] = (
-    (NAME, CLIQUE, HEALTH, STATE, SLURM, INDEX),
-    (NAME, CLIQUE, HEALTH, STATE, SLURM),
-    (NAME, CLIQUE, HEALTH, STATE),
-)
+# From the widest to the narrowest. The first is taken in which two domains fit next to each other, else the first in
+# which one fits. An index counts from 0, so it stands apart from the number in the name.
 LAYOUTS: tuple[tuple[Column, ...], ...] = (
-    *IN_WORDS,
-    (NAME, ("", _letter), ("", lambda tray: MARKS[tray.health]), STATE),
+    (NAME, CLIQUE, HEALTH, STATE, SLURM, INDEX),
+    (NAME, CLIQUE, HEALTH, STATE),
 )
 
 
@@ -75,9 +62,8 @@ def domain_map(
     """
     shown = view.figure(fabric, state, jobs)
     half = (width - GAP) // 2 if len(shown.domains) > 1 else width
-    layouts = [*((columns, half) for columns in IN_WORDS), *((columns, width) for columns in LAYOUTS)]
     jobs_column = (JOBS,) if shown.has_jobs else ()
-    layouts = [((*columns, *jobs_column), widest) for columns, widest in layouts]
+    layouts = [((*columns, *jobs_column), widest) for widest in (half, width) for columns in LAYOUTS]
     lines = _in_rows(_domains(shown.domains, layouts), width)
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]

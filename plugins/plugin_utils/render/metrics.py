@@ -9,7 +9,6 @@ clique; no series is per tray, so ten thousand trays are a few thousand series. 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -21,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 Labels = dict[str, str]
 Sample = tuple[str, Labels, int | None]
@@ -82,10 +80,9 @@ def _braced(labels: Labels) -> str:
 
 def _seconds(text: str | None) -> int | None:
     """Seconds since 1970; None for an invalid time, since a state file may be edited by hand."""
-    if not text or not _RFC_3339.fullmatch(text):
-        return None
     try:
-        return int(datetime.fromisoformat(text.upper()).astimezone(timezone.utc).timestamp())
+        time = datetime.fromisoformat((text or "").upper())
+        return int(time.astimezone(timezone.utc).timestamp()) if time.tzinfo else None
     except (ValueError, OverflowError):
         return None
 

@@ -62,14 +62,7 @@
   }
 
   search.addEventListener('input', filter);
-  search.form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    location.hash = `tray-${search.value.trim()}`;
-  });
-  document.addEventListener('click', (event) => {
-    const link = event.target.closest('a[href^="#tray-"]');
-    if (link && link.hash === location.hash) follow();
-  });
+  search.form.addEventListener('submit', (event) => event.preventDefault());
   for (const rack of racks) rack.addEventListener('toggle', () => fill(rack));
   addEventListener('hashchange', follow);
   filter();

@@ -10,7 +10,7 @@ a domain is the trays of one rack; a rack may have several domains, and a domain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,6 @@ class Clique:
     """
 
     name: str
-    letter: str
     domain: str
     text: str
     block: str
@@ -95,7 +94,7 @@ class Tray:
 class Domain:
     """One NVLink domain: its slots from the lowest up; an empty slot is None.
 
-    chassis: the racks that it is in, and the domains with trays that share them. cliques: in block order.
+    chassis: the racks that it is in. cliques: in block order.
     """
 
     name: str
@@ -154,8 +153,7 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
         if finding.get("severity") == "error" and gpu is not None and tray:
             bad_gpus.setdefault(tray, set()).add(gpu)
     cliques = {block.clique: _clique(fabric, state, block) for block in fabric.blocks()}
-    # One base for the whole fabric, except in racks of several domains: a rack without its first tray must not be drawn
-    # one slot lower.
+    # One base for the whole fabric: a rack without its first tray must not be drawn one slot lower.
     indices = [tray["tray_index"] for tray in fabric.trays.values() if tray["tray_index"] is not None]
     base = 1 if indices and min(indices) >= 1 else 0
 
@@ -185,9 +183,8 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
         domains.setdefault(cliques[block.clique].domain, []).extend(block.trays)
     for name in model.natural_sorted(fabric.domains):
         domains.setdefault(name, [])
-    others = _sharing(fabric, domains)
     unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
-    drawn = (_domain(fabric, name, cliques, trays, others[name], base, tray_of) for name, trays in domains.items())
+    drawn = (_domain(fabric, name, cliques, trays, base, tray_of) for name, trays in domains.items())
     return Figure(
         domains=tuple(drawn),
         cliques=tuple(cliques.values()),
@@ -207,16 +204,6 @@ def counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
     """Each word that occurs with its number, in this order."""
     of = Counter(words)
     return [(word, of[word]) for word in order if of[word]]
-
-
-def letters(rank: int) -> str:
-    """The letter of a clique by its rank: A, B, ... Z, AA, AB, ..."""
-    text = ""
-    rank += 1
-    while rank:
-        rank, rest = divmod(rank - 1, 26)
-        text = chr(ord("A") + rest) + text
-    return text
 
 
 def subject(finding: Finding) -> str:
@@ -241,8 +228,6 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
     health[model.UNKNOWN] += len(block.trays) - len(states)
     return Clique(
         name=block.clique,
-        # The position is given once and never reused, so a clique keeps its letter and colour.
-        letter=letters(block.position),
         domain=entry["domain"],
         text=fabric.clique_text(block.clique),
         block=_blocks(fabric, block),
@@ -280,17 +265,17 @@ def _domain(
     name: str,
     cliques: Mapping[str, Clique],
     names: Iterable[str],
-    others: Collection[str],
     base: int,
     tray_of: Callable[[str], Tray],
 ) -> Domain:
-    """A domain with its trays in their slots. others: the domains that share its chassis."""
+    """A domain with its trays in their slots."""
     domain = fabric.domains[name]
     names = model.natural_sorted(names)
     index_of = {tray: fabric.trays[tray]["tray_index"] for tray in names}
-    if others:
+    known = [at for at in index_of.values() if at is not None]
+    if known and max(known) - base >= domain["expected_trays"]:
         # A domain that has the upper half of a rack has no empty slots below.
-        base = min((at for at in index_of.values() if at is not None), default=base)
+        base = min(known)
     slot_of = {name: at - base for name, at in index_of.items() if at is not None and 0 <= at - base < MAX_SLOTS}
     size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in slot_of.values())])
     slots: list[Tray | None] = [None] * size
@@ -305,30 +290,16 @@ def _domain(
     for tray in without_slot:
         free = slots.index(None)
         slots[free] = tray_of(tray)
-    is_one_rack = not others and len(domain["chassis_serials"]) <= 1
-    below, switches = SWITCH_TRAYS.get(size, (0, 0)) if is_one_rack else (0, 0)
+    below, switches = SWITCH_TRAYS.get(size, (0, 0)) if len(domain["chassis_serials"]) <= 1 else (0, 0)
     return Domain(
         name=name,
         cluster_uuid=domain["cluster_uuid"],
-        chassis=summarize(domain["chassis_serials"]) + (f" (with {summarize(others)})" if others else ""),
+        chassis=summarize(domain["chassis_serials"]),
         cliques=tuple(clique for clique in cliques.values() if clique.domain == name),
         slots=tuple(slots),
         below=below,
         switches=switches,
     )
-
-
-def _sharing(fabric: model.Fabric, domains: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Domain -> the other domains with trays in its chassis; domains: name -> trays."""
-    in_chassis: dict[str, list[str]] = {}
-    for name in model.natural_sorted(name for name, trays in domains.items() if trays):
-        for serial in fabric.domains[name]["chassis_serials"]:
-            in_chassis.setdefault(serial, []).append(name)
-    sharing = {}
-    for name in domains:
-        found = (other for serial in fabric.domains[name]["chassis_serials"] for other in in_chassis.get(serial, ()))
-        sharing[name] = list(dict.fromkeys(other for other in found if other != name))
-    return sharing
 
 
 def _findings(fabric: model.Fabric, state: model.State) -> list[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
@@ -25,10 +25,8 @@ class Bench:
         self._run_action = run_action
         self.fabric = fabrics.fabric()
 
-    def write(self, fabric: model.Fabric | None = None, state: model.State | None = None) -> None:
-        self.file.write_bytes(fabric_file.serialise(fabric or self.fabric))
-        if state is not None:
-            Path(fabric_file.state_path(str(self.file))).write_bytes(fabric_file.serialise(state))
+    def write(self) -> None:
+        self.file.write_bytes(fabric_file.serialise(self.fabric))
 
     def empty(self, clique: str) -> None:
         """Write the fabric file with the trays of a split rack's clique in the other one."""
@@ -66,6 +64,8 @@ def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
     (bench.out / "slurm" / "topology.yaml").write_text("edited\n")
     assert bench.render()["changed"]
     assert bench.tree() == rendered
+    bench.render(renderers=["slurm"], block_sizes=[9, 18])
+    assert bench.tree()["slurm/topology.conf"].endswith(b"BlockSizes=9,18\n")
 
 
 def test_check_mode_reports_the_same_and_writes_nothing(bench: Bench) -> None:
@@ -141,27 +141,6 @@ def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Benc
     assert "imex_address_invalid" in (bench.out / "report" / "index.html").read_text()
 
 
-def test_slurms_files_have_the_block_sizes_of_the_site(bench: Bench) -> None:
-    bench.write(fabrics.fabric(racks=4, split=()))
-    conf = bench.out / "slurm" / "topology.conf"
-    bench.render(renderers=["slurm"])
-    assert conf.read_text().endswith("BlockSizes=18\n")
-    bench.render(renderers=["slurm"], block_sizes=[9, 36])
-    assert conf.read_text().endswith("BlockSizes=9,36\n")
-
-
-def test_the_domain_map_is_returned_without_writing_anything(
-    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    result = bench.render(render_dir=None, domain_map=True)
-    assert not result["changed"]
-    assert any("r01t18" in line and "r02t18" in line for line in result["domain_map"])
-    # Only callbacks print, so that the output of those that print JSON can be read.
-    assert capsys.readouterr().out == ""
-    assert not bench.out.exists()
-
-
 @pytest.mark.parametrize(
     ("content", "word"),
     [
@@ -225,10 +204,19 @@ def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) ->
     assert "has changed since it was made, so it cannot be accepted; discover again" in warning
 
 
-def test_the_state_is_read_from_its_own_folder(bench: Bench, tmp_path: Path) -> None:
+def test_the_domain_map_is_returned_and_the_state_read_from_its_own_folder(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "state").mkdir()
     state = fabrics.state(bench.fabric, r01t01={"health": "unhealthy"})
     (tmp_path / "state" / "fabric.state.json").write_bytes(fabric_file.serialise(state))
     given = {"render_dir": None, "domain_map": True}
-    assert "unhealthy" not in "\n".join(bench.render(**given)["domain_map"])
+    result = bench.render(**given)
+    assert not result["changed"]
+    assert any("r01t18" in line and "r02t18" in line for line in result["domain_map"])
+    assert "unhealthy" not in "\n".join(result["domain_map"])
     assert "1 unhealthy" in "\n".join(bench.render(**given, state_dir=str(tmp_path / "state"))["domain_map"])
+    # Only callbacks print, so that the output of those that print JSON can be read.
+    assert capsys.readouterr().out == ""
+    assert not bench.out.exists()

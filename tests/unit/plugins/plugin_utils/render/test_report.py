@@ -20,14 +20,15 @@ VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 
 class Page(HTMLParser):
-    """Collects the parts that the tests use, and checks that every element is closed."""
+    """A rendered page, the parts of it that the tests use; every element must be closed."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, fabric: Fabric, state: State, **context: Any) -> None:
         super().__init__()
         self.open: list[str] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[str, list[str]] = {}
-        self.feed(text)
+        self.text = report.render(fabric, state, RenderContext(**context))["report/index.html"]
+        self.feed(self.text)
         self.close()
         assert self.open == []
 
@@ -35,9 +36,6 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -49,20 +47,10 @@ class Page(HTMLParser):
         return [attrs for _tag, attrs in self.elements if word in (attrs.get("class") or "").split()]
 
 
-def _page(fabric: Fabric, state: State, context: RenderContext | None = None) -> str:
-    return report.render(fabric, state, context or RenderContext())["report/index.html"]
-
-
 def test_many_domains_are_tiles_the_worst_first() -> None:
     fabric = fabrics.fabric(racks=6, trays=2)
-    page = Page(
-        _page(
-            fabric,
-            fabrics.state(
-                fabric, r02t01={"state": "stale"}, r03t01={"health": "degraded"}, r05t02={"state": "conflict"}
-            ),
-        )
-    )
+    sick = {"r02t01": {"state": "stale"}, "r03t01": {"health": "degraded"}, "r05t02": {"state": "conflict"}}
+    page = Page(fabric, fabrics.state(fabric, **sick))
     racks = page.of_class("rack")
     words = ["conflict", "degraded", "stale", "healthy", "healthy", "healthy"]
     assert [str(rack["class"]).split()[1] for rack in racks] == words
@@ -87,7 +75,7 @@ def test_many_domains_are_tiles_the_worst_first() -> None:
 )
 def test_the_verdict_is_one_sentence(trays: dict[str, Any], sentence: str) -> None:
     fabric = fabrics.fabric()
-    page = Page(_page(fabric, fabrics.state(fabric, **trays), RenderContext(site="north", version="1.2.3")))
+    page = Page(fabric, fabrics.state(fabric, **trays), site="north", version="1.2.3")
     assert page.texts["h1"] == [sentence]
     assert page.texts["title"] == [f"NVLink fabric of north: {sentence}"]
     assert "rackscale.nvlink 1.2.3." in " ".join(page.texts["p"])
@@ -98,8 +86,8 @@ def test_the_verdict_is_one_sentence(trays: dict[str, Any], sentence: str) -> No
 def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -> None:
     fabric = fabrics.fabric()
     planned = "36 of 36 trays are usable by jobs of 9 trays, if all work: their health is unknown without a state file."
-    assert Page(_page(fabric, State())).texts["h1"] == [planned]
-    assert Page(_page(fabric, fabrics.state(fabric, r01t01={"source": "simulation"}))).of_class("tag")
+    assert Page(fabric, State()).texts["h1"] == [planned]
+    assert Page(fabric, fabrics.state(fabric, r01t01={"source": "simulation"})).of_class("tag")
 
 
 @pytest.mark.parametrize(
@@ -113,17 +101,14 @@ def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -
 def test_a_finding_has_its_remedy_apart(message: str, what: str, remedy: str) -> None:
     fabric = fabrics.fabric()
     finding = {**SICK, "code": "fabric_unhealthy", "message": message}
-    page = Page(_page(fabric, fabrics.state(fabric, r02t12={"findings": [finding]})))
+    page = Page(fabric, fabrics.state(fabric, r02t12={"findings": [finding]}))
     assert what in page.texts["p"]
     assert remedy in page.texts["p"]
 
 
 def test_more_findings_than_a_page_holds_are_counted() -> None:
     fabric = fabrics.fabric()
-    rows = [
-        {"code": "gpu_unhealthy", "severity": "error", "message": f"{row} is wrong.", "gpu": 1} for row in range(502)
-    ]
-    page = Page(_page(fabric, fabrics.state(fabric, r02t12={"findings": rows})))
+    page = Page(fabric, fabrics.state(fabric, r02t12={"findings": [{**SICK, "message": f"{n}."} for n in range(502)]}))
     assert len(page.of_class("problem")) == 500
     assert "494 more findings" in page.texts["summary"]
     assert "And 2 more findings, all of them in the state file." in page.texts["p"]
@@ -139,9 +124,8 @@ def test_hostile_texts_are_escaped_and_control_characters_removed() -> None:
         {"code": evil, "severity": "warning", "message": message, "gpu": None}
         for message in (evil, "GPU \x1b[2J\u202e is\nlost.")
     ]
-    state = fabrics.state(fabric, r01t02={"findings": rows})
-    text = _page(fabric, state)
-    page = Page(text)
+    page = Page(fabric, fabrics.state(fabric, r01t02={"findings": rows}))
+    text = page.text
     assert len([tag for tag, _attrs in page.elements if tag == "script"]) == 1
     assert "alert(1)</script>" not in text
     assert "{{ 7*7 }}" in text
@@ -157,15 +141,15 @@ def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
         '<tr><th scope="row">90 trays</th><td data-label="Blocks allowed">{}</td><td data-label="Blocks needed">5</td>'
         '<td data-label="Without a segment">{}</td>'
     )
-    own = _page(fabric, fabrics.state(fabric))
+    own = Page(fabric, fabrics.state(fabric)).text
     assert "Base block size: 18, the size of the largest clique (Slurm 25.05 and later)." in own
     assert own.count("25.05") == 1
     assert row.format(5, "starts") in own
-    site = _page(fabric, fabrics.state(fabric), RenderContext(block_sizes=(18, 36)))
+    site = Page(fabric, fabrics.state(fabric), block_sizes=(18, 36)).text
     assert "Block sizes 18, 36." in site
     assert "25.05" not in site
     assert row.format(6, "waits") in site
-    refused = _page(fabric, fabrics.state(fabric), RenderContext(block_sizes=(18, 20)))
+    refused = Page(fabric, fabrics.state(fabric), block_sizes=(18, 20)).text
     assert "Slurm jobs" not in refused
     assert "would not load the topology: The block size 20 is not the base size 18 times a power of two" in refused
 
@@ -174,7 +158,10 @@ def test_each_clique_has_its_names_in_slurm_and_kubernetes() -> None:
     fabric = fabrics.fabric()
     for number, name in enumerate(fabric.members["r02b"]):
         fabric.trays[name]["kubernetes_node"] = f"gpu-{number:03d}"
-    text = _page(fabric, fabrics.state(fabric, r02t18={"health": "unhealthy"}))
+    jobs = {"r02t18": ("7", "8")}
+    text = Page(fabric, fabrics.state(fabric, r02t18={"health": "unhealthy"}), jobs=jobs).text
+    assert "<dt>Jobs</dt><dd>7 8</dd>" in text
+    assert text.count("<dt>Jobs</dt><dd>none</dd>") == 35
     uuid = fabric.cluster_uuid("r02b")
     assert "<dt>Slurm nodes</dt><dd>r02t[10-18]</dd>" in text
     assert "<dt>Kubernetes nodes</dt><dd>gpu-[000-008]</dd>" in text
@@ -192,45 +179,30 @@ def test_clusters_that_share_the_fabric_are_named_with_their_nodes() -> None:
         if number < 2:
             tray["slurm_cluster"] = "a"
     shared = replace(fabric, clusters=clusters)  # type: ignore[arg-type]
-    text = _page(shared, fabrics.state(shared))
+    text = Page(shared, fabrics.state(shared)).text
     assert "<dd>a: r01t[01-02]</dd>" in text
     assert "<dd>k1: r01t[01-03]; k2: r01t04</dd>" in text
     assert "<h3>Cluster a</h3>" in text
 
 
-def test_a_verdict_shows_stranded_gpus_and_the_compute_domains_that_have_the_nodes() -> None:
+def test_a_verdict_shows_stranded_gpus_layers_failures_causes_and_remediations() -> None:
     fabric = fabrics.fabric()
     used = {"nodes": 18, "free_nodes": 16, "stranded_gpus": 3, "blocked_by": {"jobs/<x>": ["r01t01", "r01t02"]}}
     unused = {"nodes": 9, "free_nodes": 9, "stranded_gpus": 0, "blocked_by": {}}
-    document = {
-        "ok": True,
-        "failures": [],
-        "compute_domains": {"unknown": [], "cliques": {"r01": used, "r02a": unused}},
-    }
-    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=verdict(document, "verdict.json")))
-    assert "<p>3 stranded GPUs.</p>" in text
-    assert '>16</td><td data-label="Stranded GPUs">3</td>' in text
-    assert ">jobs/&lt;x&gt; (r01t[01-02])</td>" in text
+    uses: dict[str, Any] = {"unknown": [], "cliques": {"r01": used, "r02a": unused}}
+    more = {"message": "r01t02 moved.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b"}
+    document = fabrics.verdict({**fabrics.FAILURE, **more, "severity": "warning"}, ok=True, compute_domains=uses)
+    page = Page(fabric, fabrics.state(fabric), verdict=verdict(document, "verdict.json"))
+    assert "All checked layers agree." in page.text
+    assert {"kubernetes", "not checked: no cluster", "slurm", "1 warning"} <= set(page.texts["span"])
+    assert {"Likely cause: it was <edited>", "ansible-playbook a && b"} <= set(page.texts["p"])
+    assert "slurm, <code>slurm_blocks_differ</code>" in page.text
+    assert "<p>3 stranded GPUs.</p>" in page.text
+    assert '>16</td><td data-label="Stranded GPUs">3</td>' in page.text
+    assert ">jobs/&lt;x&gt; (r01t[01-02])</td>" in page.text
 
     used["stranded_gpus"] = None
-    document["compute_domains"]["unknown"] = ["The account may not list pods."]
-    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=verdict(document, "verdict.json")))
-    assert "The number of stranded GPUs is unknown. The account may not list pods." in text
-    assert ">unknown</td>" in text
-
-
-def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:
-    fabric = fabrics.fabric()
-    failure = {
-        "code": "slurm_blocks_differ", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
-        "message": "r01t07 is in another block.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b",
-    }  # fmt: skip
-    layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
-    parsed = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")
-    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=parsed))
-    page = Page(text)
-    assert "All checked layers agree." in text
-    assert {"tiers", "not checked: none are given", "slurm", "1 warning"} <= set(page.texts["span"])
-    assert "Likely cause: it was <edited>" in page.texts["p"]
-    assert "ansible-playbook a && b" in page.texts["p"]
-    assert "slurm, <code>slurm_blocks_differ</code>" in text
+    uses["unknown"] = ["The account may not list pods."]
+    page = Page(fabric, fabrics.state(fabric), verdict=verdict(document, "verdict.json"))
+    assert "The number of stranded GPUs is unknown. The account may not list pods." in page.text
+    assert ">unknown</td>" in page.text
