@@ -72,9 +72,8 @@ class ActionModule(ControllerAction):
             cliques = [name for name, members in fabric.members.items() if members]
             storage.write_atomic(options["junit_file"], junit.render(verdict, cliques), follow=True)
         asked = evidence.trays.keys() | evidence.unreachable.keys()
-        return _result(
-            verdict, _text(verdict, [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked])
-        )
+        left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked]
+        return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
@@ -163,7 +162,7 @@ def _read_cluster(options: Arguments) -> tuple[Snapshot | None, str]:
         return None, sentence(str(error))
 
 
-def _text(verdict: Verdict, left_out: Sequence[str]) -> list[str]:
+def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
@@ -175,4 +174,4 @@ def _text(verdict: Verdict, left_out: Sequence[str]) -> list[str]:
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
-    return [summary, *skipped, *formatting.lines(rows), *kubernetes.stranded_lines(verdict["compute_domains"])]
+    return [summary, *skipped, *formatting.lines(rows, remedy), *kubernetes.stranded_lines(verdict["compute_domains"])]

@@ -158,7 +158,7 @@ COMMANDS = {
     "imex_in_use": _STOP_OTHER,
     "imex_foreign_daemon": _STOP_OTHER,
     "imex_restart_pending": _RESTART_IMEX,
-    "imex_pair_disconnected": "nc -zv {tray} 50000",
+    "imex_pair_disconnected": "nc -zv OTHER 50000, on one of the two trays",
     "imex_peer_authentication": _RESTART_IMEX,
     "imex_channels_off": f"set imex_channel_count: 2048 in group_vars/all.yml, then {_RUN_IMEX}, then {_REBOOT}",
     "imex_channel_slurm_conflict": "remove imex_channels from group_vars, then"

@@ -9,12 +9,12 @@ takes the cause and the command of each code from the findings. docs/verify.md d
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     channels,
     correlation,
@@ -68,7 +68,9 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
     """The verdict. checked_at: RFC 3339, in UTC."""
     checked = layers(evidence)
     rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
-    failures = [with_names(row, evidence) for row in correlation.correlate(rows)]
+    failures = correlation.correlate(rows)
+    for row in failures:
+        row["remediation"] = remediation(evidence, row, row["trays"])
     return {
         "ok": not any(row["severity"] == ERROR for row in failures),
         "checked_at": checked_at,
@@ -82,21 +84,18 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
     }
 
 
-def with_names(row: failure.Failure, evidence: Evidence) -> failure.Failure:
-    """The failure with the names of its trays, clique and fabric file filled into its remediation."""
-    filled = copy.copy(row)
-    trays = row["trays"][:5]
-    placed: list[Mapping[str, Any]] = [evidence.fabric.trays.get(tray) or {} for tray in trays]
+def remediation(evidence: Evidence, failed: failure.Failure, trays: Sequence[str]) -> str:
+    """The command or action of a failure's code, with the names of these trays, its clique and the fabric file."""
+    text = CATALOGUE[failed["code"]].command or CATALOGUE[failed["code"]].remedy
+    placed = [evidence.fabric.trays.get(tray) or {"slurm_node": tray, "kubernetes_node": tray} for tray in trays]
     names = {
         "{tray}": ",".join(trays),
-        "{node}": ",".join(fields.get("slurm_node") or tray for tray, fields in zip(trays, placed, strict=True)),
+        "{node}": fold(natural_sorted(row["slurm_node"] for row in placed)),
         # A field selector has one name.
-        "{kubernetes_node}": next(
-            (fields.get("kubernetes_node") or tray for tray, fields in zip(trays, placed, strict=True)), ""
-        ),
-        "{clique}": row["clique"] or "",
+        "{kubernetes_node}": placed[0]["kubernetes_node"] if placed else "",
+        "{clique}": failed["clique"] or "",
         " -e fabric_file={file}": "" if evidence.is_found else f" -e fabric_file={evidence.fabric_file}",
     }
     for placeholder, name in names.items():
-        filled["remediation"] = filled["remediation"].replace(placeholder, name)
-    return filled
+        text = text.replace(placeholder, name)
+    return text

@@ -94,20 +94,14 @@ def correlate(failures: Iterable[Failure]) -> list[Failure]:
             on_tray[tray].append(row)
     roots = []
     for row in rows:
-        causes = [[root for root in on_tray[tray] if _explains(root, row)] for tray in row["trays"]]
+        causes = [
+            [root for root in on_tray[tray] if row["code"] in EXPLAINS.get(root["code"], ())] for tray in row["trays"]
+        ]
         if not causes or not all(causes):
             roots.append(row)
             continue
         for root in (root for found in causes for root in found):
             root["severity"] = min(root["severity"], row["severity"], key=_WORST_FIRST.index)
-    return sorted(_unique(roots), key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])))
-
-
-def _explains(root: Failure, row: Failure) -> bool:
-    return row["code"] in EXPLAINS.get(root["code"], ())
-
-
-def _unique(rows: Iterable[Failure]) -> list[Failure]:
-    """Failures without duplicates, which two controllers of one cluster report."""
-    found = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in rows}
-    return list(found.values())
+    # Two controllers of one cluster report the same.
+    unique = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in roots}
+    return sorted(unique.values(), key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -17,18 +17,22 @@ SHOWN = 40
 
 # Of a longer word, such as the name of another tray, what is equal may not be the tray.
 _PART_OF_WORD = re.compile(r"[\w.-]\0|\0[\w-]")
-# The word before the names -> how its program takes several; all others take a hostlist, as scontrol does.
-_JOINED: dict[str, Callable[[Iterable[str]], str]] = {"ansible": ",".join, "node": " ".join}
+Remedy = Callable[[Failure, Sequence[str]], str]
+"""The next step of a failure for these trays."""
 
 
-def lines(failures: Sequence[Failure]) -> list[str]:
-    """Two lines for equal failures, the second with likely cause and next step; the first SHOWN of them only."""
+def lines(failures: Sequence[Failure], remedy: Remedy | None = None) -> list[str]:
+    """Two lines for equal failures, the second with likely cause and next step; the first SHOWN of them only.
+
+    remedy: None where the next step of no code names trays.
+    """
     groups = list(_equal(failures))
     formatted = []
     for rows in groups[:SHOWN]:
         first = rows[0]
+        step = remedy(first, [tray for row in rows for tray in row["trays"]]) if remedy else first["remediation"]
         formatted.append(f"{first['severity']} {first['layer']} {first['code']}: {message(rows)}")
-        formatted.append(f"    likely cause: {first['cause']}; next step: {_remediation(rows)}")
+        formatted.append(f"    likely cause: {first['cause']}; next step: {step}")
     if len(groups) > SHOWN:
         formatted.append(f"{count(sum(map(len, groups[SHOWN:])), 'more failure')}.")
     return formatted
@@ -57,25 +61,6 @@ def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
         is_alone = "\0" not in text or _PART_OF_WORD.search(text)
         groups.setdefault((*key, str(len(groups)) if is_alone else ""), []).append(row)
     yield from groups.values()
-
-
-def _remediation(rows: Sequence[Failure]) -> str:
-    """The remediation with all trays, word by word, in the form that each program takes."""
-    words = [row["remediation"].split(" ") for row in rows]
-    if len({len(row) for row in words}) > 1:
-        return str(rows[0]["remediation"])
-    joined = []
-    for number, column in enumerate(zip(*words, strict=True)):
-        names = list(dict.fromkeys(column))
-        before = words[0][number - 1].lstrip("(") if number else ""
-        if len(names) == 1 or "=" in names[0] or before == "-zv":
-            # A field selector and nc have one name.
-            joined.append(names[0])
-        elif before in _JOINED:
-            joined.append(_JOINED[before](names))
-        else:
-            joined.append(hostlist.fold(natural_sorted(names)))
-    return " ".join(joined)
 
 
 def _fold(rows: Sequence[Failure]) -> str:

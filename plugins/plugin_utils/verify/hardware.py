@@ -203,26 +203,10 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
         where = _where(evidence, there)
         message = f"{summarize(trays)} {report} {where}; the fabric file has {clique}."
         tray = trays[0] if len(trays) == 1 else None
-        yield failure(
-            "tray_moved", FABRIC_FILE, message, tray, clique, trays=trays, cause=_chassis(evidence, clique, trays)
-        )
+        yield failure("tray_moved", FABRIC_FILE, message, tray, clique, trays=trays)
 
 
 def _where(evidence: Evidence, identity: Identity) -> str:
     names = {evidence.fabric.identity(name): name for name in evidence.fabric.cliques}
     known = names.get(identity)
     return f"in clique {known}" if known else f"in {identity[0]}.{identity[1]}, which is no clique of the fabric file"
-
-
-def _chassis(evidence: Evidence, clique: str, trays: Sequence[str]) -> str | None:
-    """The cause where these trays report a chassis of other domains, which theirs is not in; None otherwise.
-
-    A chassis may have several domains, and a domain several chassis.
-    """
-    domains = evidence.fabric.domains
-    serials = {evidence.observations[tray].chassis_serial for tray in trays}
-    owners = {tuple(name for name in domains if serial in domains[name]["chassis_serials"]) for serial in serials}
-    found = owners.pop() if len(owners) == 1 else ()
-    if not found or evidence.fabric.cliques[clique]["domain"] in found:
-        return None
-    return f"the {'trays were' if len(trays) > 1 else 'tray was'} put into the rack of NVLink domain {summarize(found)}"

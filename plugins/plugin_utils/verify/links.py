@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypedDict, cast
+from typing import TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
@@ -75,14 +75,6 @@ _KNOWN_LINKS = schemas.compiled(
 )
 
 
-class Growth(NamedTuple):
-    """A link of which the counter grew since the last run: before and now."""
-
-    link: str
-    before: int
-    now: int
-
-
 def check(evidence: Evidence) -> Iterator[Failure]:
     """Links in the layer hardware, of the trays that reported them."""
     yield from _slow(evidence)
@@ -97,10 +89,10 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             continue
         known = _known(evidence.links_before, tray)
         for gpu in _gpus(part):
-            for link in compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[0]:
+            for link, times, number in compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[0]:
                 message = (
-                    f"{tray}: NVLink {link.link} of GPU {gpu['index']} went into recovery"
-                    f" {count(link.now - link.before, 'time')} since the last run, {link.now} in all."
+                    f"{tray}: NVLink {link} of GPU {gpu['index']} went into recovery {count(times, 'time')} since the"
+                    f" last run, {number} in all."
                 )
                 yield failure("nvlink_link_recovering", HARDWARE, message, tray, clique)
         new = [xid for xid in _xids(part) if xid["last_at"] > known["xid_at"]]
@@ -161,8 +153,8 @@ def memory(evidence: Evidence) -> dict[str, Known]:
     return kept
 
 
-def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[Growth], Links]:
-    """(links that recovered again, what to keep) of one GPU.
+def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[tuple[str, int, int]], Links]:
+    """([link, its recoveries since the last run and in all], what to keep) of one GPU.
 
     before: None where the GPU was not read before: a first number is no growth. now: link -> its recoveries, None where
     they are unknown; a link that is not here has none. A number that is smaller than before counts anew, since the GPU
@@ -175,7 +167,7 @@ def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[G
         if number is None:
             number = old
         if before is not None and number > old:
-            growing.append(Growth(link, old, number))
+            growing.append((link, number - old, number))
         if number:
             kept[link] = number
     return growing, kept

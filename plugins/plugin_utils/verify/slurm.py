@@ -236,7 +236,7 @@ def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
 
 
 def check_tiers(evidence: Evidence) -> Iterator[Failure]:
-    """The layer tiers: what slurm_tiers would change, one failure for each partition and QoS."""
+    """The layer tiers: what slurm_tiers would change."""
     for controller in evidence.slurm or ():
         tiers = controller.tiers
         if tiers is None or controller.problem:
@@ -248,22 +248,7 @@ def check_tiers(evidence: Evidence) -> Iterator[Failure]:
         for note in errors:
             code = note.get("code") if note.get("code") in CATALOGUE else "slurm_unreachable"
             yield failure(str(code), TIERS, sentence(note.get("message")))
-        yield from _drifted([str(line) for line in as_list(tiers.get("changes"))])
-
-
-def _drifted(lines: list[str]) -> Iterator[Failure]:
-    """Failures from lines such as ``qos gold: Priority 5 -> 1000``; lines with one subject are one failure.
-
-    A line on the file or on slurmctld is dropped where a partition is named.
-    """
-    subjects: dict[str, list[str]] = defaultdict(list)
-    for line in lines:
-        subject, _colon, change = line.partition(": ")
-        subjects[subject].append(change)
-    partitions = [subject for subject in subjects if subject.startswith("partition ")]
-    for subject, changes in subjects.items():
-        if partitions and (subject == "slurmctld" or subject.endswith(".conf")):
-            continue
-        what = subject[0].upper() + subject[1:]
-        message = f"{what} differs from its definition; the role would change: {sentence('; '.join(changes))}."
-        yield failure("slurm_tier_differs", TIERS, message)
+        changes = [str(line) for line in as_list(tiers.get("changes"))]
+        if changes:
+            message = f"The tiers differ from slurm_tiers; the role would change: {sentence(summarize(changes))}."
+            yield failure("slurm_tier_differs", TIERS, message)

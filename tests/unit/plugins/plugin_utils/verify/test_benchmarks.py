@@ -15,11 +15,6 @@ from hypothesis import strategies as st
 
 NVBANDWIDTH = """\
 nvbandwidth Version: v0.8
-Built from Git version: v0.8
-
-MPI version: Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022
-CUDA Runtime Version: 13000
-CUDA Driver Version: 13000
 Driver Version: 580.82.07
 
 Process 0 (worker-0): device 0: HGX GB200 (00000008:01:00)
@@ -33,8 +28,6 @@ memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
  2    797.95    797.95       N/A
 
 SUM multinode_device_to_device_memcpy_read_ce 4602.07
-
-NOTE: The reported results may not reflect the full capabilities of the platform.
 """
 NCCL = """\
 # nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20

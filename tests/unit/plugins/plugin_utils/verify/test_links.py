@@ -29,25 +29,14 @@ PLAIN = st.recursive(
 
 
 def gpu(index: int, uuid: str | None, recoveries: dict[int, int], **changes: Any) -> dict[str, Any]:
-    """A GPU as the facts nvlink_links have it."""
-    rows = [
-        {
-            "link": link,
-            **dict.fromkeys(facts.COUNTERS, 0),
-            "recoveries": number,
-            "effective_ber": None,
-            "symbol_ber": None,
-        }
-        for link, number in recoveries.items()
-        if number
-    ]
+    """What verify reads of a GPU of the facts nvlink_links."""
     return {
         "index": index,
         "uuid": uuid,
         "pci_bus_id": f"0000000{index}:01:00.0",
         "link_count": 18,
         "links": [row(53125)],
-        "counters": rows,
+        "counters": [{"link": link, "recoveries": number} for link, number in recoveries.items() if number],
         "unknown_counters": [],
         **changes,
     }
@@ -97,21 +86,17 @@ def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
     assert runs.run(gpu(0, "B", {14: 7})) == [], "a new GPU has its own numbers"
 
 
-UNREAD = gpu(0, None, {}, link_count=None, links=[])
-
-
 WITHOUT = {"unknown_counters": ["recoveries"]}
-FRACTIONS = [row(53125) | {"links": [0.0, 1.0]}]
 
 
 @pytest.mark.parametrize(
     "unknown",
     [
-        UNREAD,
+        gpu(0, None, {}, link_count=None, links=[]),
         gpu(0, "A", {}, **WITHOUT),
         # JSON of a tray whose numbers are no integers.
         gpu(0, "A", {14.0: 5}),  # type: ignore[dict-item]
-        gpu(0, "A", {}, links=FRACTIONS, **WITHOUT),
+        gpu(0, "A", {}, links=[row(53125) | {"links": [0.0, 1.0]}], **WITHOUT),
     ],
     ids=["GPU", "counter", "link", "links"],
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -43,16 +44,10 @@ def rows(verdict: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
     return [(row["layer"], row["code"], row["trays"]) for row in verdict["failures"]]
 
 
-def identity(world: World, clique: str) -> tuple[str, int]:
-    return world.fabric.cluster_uuid(clique), world.fabric.cliques[clique]["clique_id"]
-
-
 def lost_gpu(world: World) -> None:
-    world.attach(A[0], None, None)
+    world.attach(A[:1], None, None)
     world.report(A[0], "gpu", "gpu_lost", "gpu_lost")
-    world.kubernetes["slices"] = [
-        row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
-    ]
+    world.without_slices(A[0], "gpu.nvidia.com")
 
 
 def fewer_gpus(world: World) -> None:
@@ -62,7 +57,7 @@ def fewer_gpus(world: World) -> None:
 
 
 def zero_uuid(world: World) -> None:
-    world.attach(A[2], None, None)
+    world.attach(A[2:3], None, None)
     world.report(A[2], "gpu", "fabric_uuid_zero")
 
 
@@ -79,56 +74,24 @@ def unhealthy(world: World) -> None:
 
 def moved(world: World) -> None:
     """The node label and the Slurm block already follow the GPUs."""
-    world.attach(A[1], *identity(world, "r02"))
-    world.labels(A[1])[CLIQUE] = world.fabric.clique_text("r02")
-    world.block("r01").remove(A[1])
-    world.block("r02").append(A[1])
-
-
-def moved_alone(world: World) -> None:
-    world.attach(A[1], *identity(world, "r02"))
-
-
-def whole_clique_moved(world: World) -> None:
-    for tray in A:
-        world.attach(tray, *identity(world, "r02"))
-
-
-def other_clique_id(world: World) -> None:
-    for tray in A:
-        world.attach(tray, identity(world, "r01")[0], 5)
-
-
-def other_cluster_uuid(world: World) -> None:
-    """Where the node labels follow, as the driver writes them."""
-    for tray in A:
-        world.attach(tray, "12345678-1234-4234-8234-123456789abc", 5)
-        label = "12345678-1234-4234-8234-123456789abc.5"
-        world.labels(tray)[CLIQUE] = label
+    world.attach(A[1:2], *world.identity("r02"), labelled=True)
+    world.put(A[1], "r02")
 
 
 def split_per_tray(world: World) -> None:
     for number, tray in enumerate(A[1:], 7):
-        world.attach(tray, identity(world, "r01")[0], number)
-        label = f"{identity(world, 'r01')[0]}.{number}"
-        world.labels(tray)[CLIQUE] = label
+        world.attach([tray], world.identity("r01")[0], number, labelled=True)
 
 
 def clique_cut_in_two(world: World) -> None:
-    for number, tray in enumerate(A):
-        world.attach(tray, identity(world, "r01")[0], 1 + number // 2)
+    for number, pair in enumerate((A[:2], A[2:]), 1):
+        world.attach(pair, world.identity("r01")[0], number)
 
 
 def two_moved_together(world: World) -> None:
     """A third tray of the clique could not be read."""
-    for tray in A[:2]:
-        world.attach(tray, identity(world, "r01")[0], 5)
+    world.attach(A[:2], world.identity("r01")[0], 5)
     world.trays[A[3]]["gpu"] = None
-
-
-def put_into_the_other_rack(world: World) -> None:
-    moved_alone(world)
-    world.trays[A[1]]["gpu"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
 
 
 def swapped(world: World) -> None:
@@ -143,7 +106,7 @@ def replaced(world: World) -> None:
 
 def imex_of_another_version(world: World) -> None:
     world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), version="570.1.1", processes=[], answers={})
-    world.trays[A[0]]["versions"].update(imex="570.1.1", imex_package="570.1.1-1")
+    world.versions(A[:1], imex="570.1.1", imex_package="570.1.1-1")
 
 
 def missing_channel(world: World) -> None:
@@ -153,39 +116,22 @@ def missing_channel(world: World) -> None:
 
 def wrong_driver(world: World) -> None:
     """Its IMEX has the version of its driver, so its peers refuse the connection."""
-    world.trays[B[1]]["versions"].update(driver="595.58.03", imex="595.58.03", imex_package="595.58.03-1")
+    world.versions(B[1:2], driver="595.58.03", imex="595.58.03", imex_package="595.58.03-1")
     world.trays[B[1]]["imex"]["version"] = "595.58.03"
-    for tray in (B[0], B[2], B[3]):
-        world.connect(B[1], [tray], "version_mismatch")
-        world.connect(tray, [B[1]], "version_mismatch")
-
-
-def lost(world: World, tray: str, others: list[str]) -> None:
-    world.connect(tray, others, "disconnected")
-    for other in others:
-        world.report(other, "imex", "imex_peer_lost", "imex_peer_lost")
+    world.connect(B[1], [B[0], *B[2:]], "version_mismatch", both=True)
 
 
 def unreachable(world: World) -> None:
     """With all consequences on other trays."""
     del world.trays[B[3]]
     world.unreachable[B[3]] = "Connection timed out"
-    lost(world, B[3], B[:3])
+    world.connect(B[3], B[:3], "disconnected")
+    for other in B[:3]:
+        world.report(other, "imex", "imex_peer_lost", "imex_peer_lost")
     # nvidia-imex-ctl -N waits for the unreachable member until its timeout.
     world.trays[B[0]]["imex"]["peers"] = []
     world.report(B[0], "imex", "imex_timeout")
     world.node(B[3])["status"]["conditions"][0]["status"] = "Unknown"
-
-
-def blind_pair(world: World) -> None:
-    """A firewall between two trays that are both ready."""
-    world.connect(A[0], [A[1]], "never_connected")
-    world.connect(A[1], [A[0]], "never_connected")
-
-
-def wrong_block(world: World) -> None:
-    world.block("r01").remove(A[0])
-    world.block("r02").append(A[0])
 
 
 def leave_out(world: World, *trays: str) -> None:
@@ -207,22 +153,22 @@ def of_slurm(world: World) -> list[tuple[str, str, list[str]]]:
 
 
 def two_blocks(world: World) -> None:
-    world.block("r02").append(A[0])
-    world.info["findings"] = [finding("slurm_block_overlap", "r01t01 stands in two blocks.", tray=A[0])]
+    world.put(A[0], "r01", "r02")
+    world.says("slurm_block_overlap", "r01t01 stands in two blocks.", tray=A[0])
 
 
 def no_block(world: World) -> None:
-    world.block("r01").remove(A[0])
-    world.info["findings"] = [finding("tray_unplaced", "Partition gpu has r01t01.")]
+    world.put(A[0])
+    world.says("tray_unplaced", "Partition gpu has r01t01.")
 
 
 def other_node_names(world: World) -> None:
-    for block in world.info["topology"]["blocks"]:
+    for block in world.blocks:
         block["nodes"] = [f"{node}.example.com" for node in block["nodes"]]
 
 
 def block_gone(world: World) -> None:
-    world.info["topology"]["blocks"] = [block for block in world.info["topology"]["blocks"] if block["name"] != "r02"]
+    del world.blocks[1]
 
 
 def answer_on(world: World, **row: Any) -> None:
@@ -236,7 +182,7 @@ def ignored_segments(world: World) -> None:
 
 def file_not_loaded(world: World) -> None:
     world.info["file"]["running"] = False
-    world.info["findings"] = [finding("slurm_topology_differs", "slurmctld runs another topology than its file.")]
+    world.says("slurm_topology_differs")
 
 
 def no_node(world: World) -> None:
@@ -245,9 +191,8 @@ def no_node(world: World) -> None:
 
 
 def daemon_not_ready(world: World) -> None:
-    metadata = {"labels": {dra_cluster.KEY: "uid-cd"}}
-    world.kubernetes["compute_domain_cliques"][0].update(metadata=metadata)
-    world.kubernetes["compute_domain_cliques"][0]["daemons"][1]["status"] = "NotReady"
+    world.kubernetes["compute_domain_cliques"][0]["metadata"] = {"labels": {dra_cluster.KEY: "uid-cd"}}
+    world.daemons[1]["status"] = "NotReady"
     world.kubernetes.update(compute_domains=[dra_cluster.domain()], claims=[dra_cluster.claim("work", node=A[1])])
 
 
@@ -259,21 +204,14 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (unhealthy, "hardware", "fabric_unhealthy", A[3:]),
     (unreachable, "hardware", "tray_unreachable", B[3:]),
     (moved, "fabric_file", "tray_moved", A[1:2]),
-    (moved_alone, "fabric_file", "tray_moved", A[1:2]),
-    (whole_clique_moved, "fabric_file", "tray_moved", A),
-    (other_clique_id, "fabric_file", "clique_id_changed", A),
-    (other_cluster_uuid, "fabric_file", "domain_uuid_changed", A),
     (clique_cut_in_two, "fabric_file", "tray_moved", A),
     (split_per_tray, "fabric_file", "tray_partitions", A[1:]),
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
-    (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
     (swapped, "fabric_file", "tray_moved", [A[0], B[3]]),
     (replaced, "fabric_file", "tray_replaced", B[:1]),
     (wrong_driver, "driver", "drivers_differ", B[1:2]),
     (imex_of_another_version, "driver", "imex_version_mismatch", A[:1]),
     (missing_channel, "channels", "imex_channel_missing", A[2:3]),
-    (blind_pair, "imex", "imex_pair_disconnected", []),
-    (wrong_block, "slurm", "slurm_blocks_differ", A[:1]),
     (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
     (no_block, "slurm", "slurm_blocks_differ", A[:1]),
     (other_node_names, "slurm", "node_renamed", [*A, *B]),
@@ -286,13 +224,25 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
 
 # Faults of one statement.
 SIMPLE: list[tuple[str, Change, str, str, list[str]]] = [
+    ("malformed_imex", lambda w: w.trays[A[1]]["imex"]["peers"][0].pop("host"),
+     "hardware", "tray_subset_failed", A[1:2]),
+    ("moved_alone", lambda w: w.attach(A[1:2], *w.identity("r02")), "fabric_file", "tray_moved", A[1:2]),
+    ("whole_clique_moved", lambda w: w.attach(A, *w.identity("r02")), "fabric_file", "tray_moved", A),
+    ("other_clique_id", lambda w: w.attach(A, w.identity("r01")[0], 5), "fabric_file", "clique_id_changed", A),
+    ("other_cluster_uuid", lambda w: w.attach(A, "12345678-1234-4234-8234-123456789abc", 5, labelled=True),
+     "fabric_file", "domain_uuid_changed", A),
+    ("no_majority", lambda w: w.versions(A[:2], driver="595.58.03"), "driver", "drivers_differ", A),
+    # A firewall between two trays that are both ready.
+    ("blind_pair", lambda w: w.connect(A[0], A[1:2], "never_connected", both=True),
+     "imex", "imex_pair_disconnected", []),
+    ("wrong_block", lambda w: w.put(A[0], "r02"), "slurm", "slurm_blocks_differ", A[:1]),
     ("no_imex_facts", lambda w: w.trays[A[0]].update(imex=None, findings=[finding("tray_subset_failed", "x")]),
      "hardware", "tray_subset_failed", A[:1]),
     ("no_place", lambda w: w.trays.update(r09t01=copy.deepcopy(HOME.trays[A[0]])),
      "fabric_file", "acceptance_pending", ["r09t01"]),
-    ("package_waits", lambda w: w.trays[B[1]]["versions"].update(imex_package="580.200.01-1"),
+    ("package_waits", lambda w: w.versions(B[1:2], imex_package="580.200.01-1"),
      "driver", "imex_restart_pending", B[1:2]),
-    ("newer_slurmd", lambda w: w.trays[A[0]]["versions"].update(slurmd="26.05.1"), "driver", "slurmd_newer", A[:1]),
+    ("newer_slurmd", lambda w: w.versions(A[:1], slurmd="26.05.1"), "driver", "slurmd_newer", A[:1]),
     ("renamed_block", lambda w: w.blocks[0].update(name="old"), "slurm", "slurm_blocks_differ", A),
     ("unknown_block", lambda w: w.blocks.append({"name": "r99", "nodes": ["r99t01"]}), "slurm", "tray_unplaced", []),
     ("node_of_no_tray", lambda w: w.blocks[0]["nodes"].append("r99t01"), "slurm", "slurm_node_unclaimed", []),
@@ -308,7 +258,7 @@ SIMPLE: list[tuple[str, Change, str, str, list[str]]] = [
      "tiers", "slurm_tier_differs", []),
     ("database_down", lambda w: w.of_tiers(failed=True, msg="slurmdbd does not answer: see that it runs."),
      "tiers", "slurm_unreachable", []),
-    ("stale_label", lambda w: w.labels(B[1]).update({CLIQUE: f"{identity(w, 'r02')[0]}.7"}),
+    ("stale_label", lambda w: w.labels(B[1]).update({CLIQUE: f"{w.identity('r02')[0]}.7"}),
      "kubernetes", "k8s_clique_label_wrong", B[1:2]),
     ("no_slice", lambda w: w.without_slices(B[0]), "kubernetes", "dra_node_outdated", B[:1]),
     ("compute_domain_in_the_wrong_clique",
@@ -343,7 +293,7 @@ def test_a_failure_of_several_trays_names_their_clique_where_it_is_one(
 
 
 def test_a_block_that_the_site_leaves_out_is_no_failure(world: World) -> None:
-    block_gone(world)
+    del world.blocks[1]
     world.info["topology"]["left_out"] = ["r02"]
     assert of_slurm(world) == []
 
@@ -357,9 +307,9 @@ def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> No
     clusters: Any = {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": {"r02": own["r02"]}}}}
     world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
     # No tray has that name any more.
-    world.block("r02").remove(B[0])
+    world.put(B[0])
     assert of_slurm(world) == [("slurm", "slurm_blocks_differ", B[1:2])]
-    world.block("r02").remove(B[1])
+    world.put(B[1])
     assert of_slurm(world) == []
 
 
@@ -407,7 +357,7 @@ def test_trays_that_keep_their_block_are_no_failure_of_verify(world: World) -> N
     domains["r01"]["tray_partitions"] = "keep_block"
     world.fabric = replace(world.fabric, domains=domains)
     for number, tray in enumerate(A, 7):
-        world.attach(tray, identity(world, "r01")[0], number)
+        world.attach([tray], world.identity("r01")[0], number)
     world.kubernetes["nodes"] = []
     verdict = world.verdict(kubernetes=None)
     assert [(row["code"], row["severity"], row["trays"]) for row in verdict["failures"]] == [
@@ -432,7 +382,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
     )
     # One fault is one failure.
     ignored_segments(world)
-    world.info["findings"] = [finding("slurm_select_type", "SelectType is select/linear.")]
+    world.says("slurm_select_type")
     assert rows(world.verdict()) == [("slurm", "slurm_select_type", [])]
     world.info["findings"] = []
     block_gone(world)
@@ -470,7 +420,7 @@ def test_a_controller_or_api_server_that_does_not_answer_is_a_failure(world: Wor
 
 
 def test_a_fault_that_two_controllers_report_is_one_failure(world: World) -> None:
-    wrong_block(world)
+    world.put(A[0], "r02")
     pair = [Controller(name, world.info, world.tiers) for name in ("ctl1", "ctl2")]
     assert len(world.verdict(slurm=pair)["failures"]) == 1
 
@@ -479,13 +429,6 @@ def test_required_channels_are_reported_missing_even_if_no_tray_has_them(world: 
     verdict = world.verdict(channels=(0, 3))
     assert [row["code"] for row in verdict["failures"]] == ["imex_channel_missing"] * 8
     assert "channel3" in verdict["failures"][0]["message"]
-
-
-def test_a_clique_without_a_majority_driver_version_is_one_failure(world: World) -> None:
-    for tray in A[:2]:
-        world.trays[tray]["versions"]["driver"] = "595.58.03"
-    verdict = world.verdict()
-    assert [(row["tray"], row["clique"]) for row in verdict["failures"]] == [(None, "r01")]
 
 
 def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
@@ -511,20 +454,6 @@ def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(off: list[
     assert ("imex_pair_disconnected" in [row["code"] for row in found]) is left
 
 
-@pytest.mark.parametrize(
-    ("is_shared", "cause"), [(False, "rack of NVLink domain r02"), (True, "the NVLink partition was changed")]
-)
-def test_the_cause_names_the_rack_that_a_tray_was_put_into_where_no_other_domain_has_it(
-    world: World, is_shared: bool, cause: str
-) -> None:
-    put_into_the_other_rack(world)
-    if is_shared:
-        for domain in ("r01", "r02"):
-            world.fabric.domains[domain]["chassis_serials"][:] = world.fabric.domains["r02"]["chassis_serials"]
-    [row] = world.verdict()["failures"]
-    assert (row["code"], cause in row["cause"]) == ("tray_moved", True), row["cause"]
-
-
 GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
 
 
@@ -543,13 +472,6 @@ def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject)
     assert ("channels", "imex_channel_missing", A[2:3]) in rows(verdict)
     assert not {tray for row in verdict["failures"] for tray in row["trays"]} & {A[0], A[1], A[3]}
     ElementTree.fromstring(junit.render(verdict, list(world.fabric.cliques)))
-
-
-@pytest.mark.parametrize("key", ["host", "connection"])
-def test_a_peer_without_a_value_makes_the_imex_facts_of_that_tray_alone_malformed(world: World, key: str) -> None:
-    """Found by the property above."""
-    del world.trays[A[1]]["imex"]["peers"][0][key]
-    assert rows(world.verdict()) == [("hardware", "tray_subset_failed", A[1:2])]
 
 
 @pytest.mark.parametrize("code", ["tray_answer_invalid", "tray_subset_failed"])
@@ -575,57 +497,28 @@ def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> N
 
 
 def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None:
-    trays = [f"r01t{number:02d}" for number in range(1, 18)]
-    message = "{}: The driver has no IMEX channels."
-    equal = [failure.failure("imex_channels_off", "channels", message.format(tray), tray, "r01") for tray in trays]
-    for row in equal:
-        row["remediation"] = f"ansible {row['tray']} -a nvidia-smi, then scontrol reboot {row['tray']}"
-    other = failure.failure("imex_channels_off", "channels", message.format("r02t01"), "r02t01", "r02")
-    assert formatting.lines([*equal[:9], other, *equal[9:]])[::2] == [
-        "warning channels imex_channels_off: r01t[01-17]: The driver has no IMEX channels.",
-        "warning channels imex_channels_off: r02t01: The driver has no IMEX channels.",
-    ]
-    assert formatting.lines(equal)[1].endswith(
-        f"next step: ansible {','.join(trays)} -a nvidia-smi, then scontrol reboot r01t[01-17]"
-    )
-    # What differs by more than the tray stays apart.
-    causes = [
-        failure.failure("tray_unreachable", "hardware", f"{tray}: {cause}", tray, severity="error")
-        for tray, cause in (("r01t01", "No route"), ("r01t02", "No route"), ("r01t03", "Permission denied"))
-    ]
-    assert [line.partition(": ")[2] for line in formatting.lines(causes)[::2]] == [
-        "r01t[01-02]: No route.",
-        "r01t03: Permission denied.",
-    ]
-    assert formatting.first_error(causes) == "r01t[01-02]: No route."
-    assert formatting.first_error(equal) == ""
+    def lines(*texts: tuple[str, str], code: str = "gpu_lost") -> list[str]:
+        found = [failure.failure(code, "hardware", f"{tray}: {text}", tray, tray[:-2]) for tray, text in texts]
+        return [line.partition(f"{code}: ")[2] for line in formatting.lines(found)[::2]]
 
-
-def test_the_joined_next_step_of_several_trays_is_a_command_that_works() -> None:
-    def step(code: str) -> str:
-        rows = [failure.failure(code, "hardware", f"{tray}: Down, says {tray}.", tray) for tray in ("a1", "a2")]
-        for row in rows:
-            for placeholder in ("{tray}", "{node}", "{kubernetes_node}"):
-                row["remediation"] = row["remediation"].replace(placeholder, row["tray"])
-        found = formatting.lines(rows)
-        assert found[0].endswith(f"{code}: a[1-2]: Down, says a[1-2].")
-        return found[1]
-
-    assert step("node_not_ready").endswith("kubectl describe node a1 a2")
-    assert "(ansible a1,a2 --become " in step("imex_foreign_daemon")
-    assert step("imex_pair_disconnected").endswith("nc -zv a1 50000")
-    assert step("gpu_lost").endswith("nextstate=RESUME a[1-2]")
-    # The name of another tray that begins alike.
-    rows = [failure.failure("gpu_lost", "hardware", f"{tray}: Not {tray}0.", tray) for tray in ("a1", "a2")]
-    assert [line.rpartition(": ")[2] for line in formatting.lines(rows)[::2]] == ["Not a10.", "Not a20."]
+    many = [(f"r01t{number:02d}", "Down.") for number in range(1, 18)]
+    assert lines(*many[:9], ("r02t01", "Down."), *many[9:]) == ["r01t[01-17]: Down.", "r02t01: Down."]
+    # What differs by more than the tray stays apart, such as the name of another tray that begins alike.
+    assert lines(("a01", "No route."), ("a01", "Denied.")) == ["a01: No route.", "a01: Denied."]
+    assert lines(("a1", "Not a10."), ("a2", "Not a20.")) == ["a1: Not a10.", "a2: Not a20."]
+    more = [failure.failure("gpu_lost", "hardware", f"{number} is lost.") for number in range(42)]
+    assert (len(formatting.lines(more)), formatting.lines(more)[-1]) == (81, "2 more failures.")
+    causes = [failure.failure("tray_unreachable", "hardware", f"{tray}: Off", tray, severity="error") for tray in A]
+    assert formatting.first_error(causes) == "r01t[01-04]: Off."
+    assert formatting.first_error([{**row, "severity": "warning"} for row in causes]) == ""
 
 
 @pytest.mark.parametrize(
     ("code", "is_found", "expected"),
     [
-        ("gpu_lost", True, "scontrol reboot ASAP nextstate=RESUME gb-3"),
+        ("gpu_lost", True, "scontrol reboot ASAP nextstate=RESUME gb-[3-4]"),
         ("node_not_ready", True, "kubectl describe node gb-3.example.com"),
-        ("driver_missing", True, "ansible r01t03 --become -a 'modprobe nvidia'"),
+        ("driver_missing", True, "ansible r01t03,r01t04 --become -a 'modprobe nvidia'"),
         # A fabric file that the next run would not find is named.
         ("slurm_blocks_differ", True, "ansible-playbook rackscale.nvlink.slurm --diff"),
         ("slurm_blocks_differ", False, "ansible-playbook rackscale.nvlink.slurm -e fabric_file=fabric.json --diff"),
@@ -634,9 +527,12 @@ def test_the_joined_next_step_of_several_trays_is_a_command_that_works() -> None
 def test_the_next_step_has_the_names_that_its_command_needs(
     world: World, code: str, is_found: bool, expected: str
 ) -> None:
-    world.fabric.trays["r01t03"].update(slurm_node="gb-3", kubernetes_node="gb-3.example.com")
-    row = failure.failure(code, "hardware", "Down.", "r01t03", "r01")
-    assert verify.with_names(row, world.evidence(is_found=is_found))["remediation"] == expected
+    for number in (3, 4):
+        names = {"slurm_node": f"gb-{number}", "kubernetes_node": f"gb-{number}.example.com"}
+        world.fabric.trays[f"r01t0{number}"].update(names)  # type: ignore[typeddict-item]
+    remedy = functools.partial(verify.remediation, world.evidence(is_found=is_found))
+    rows = [failure.failure(code, "hardware", f"{tray} is down.", tray, "r01") for tray in A[2:]]
+    assert formatting.lines(rows, remedy)[1].endswith(f"; next step: {expected}")
 
 
 def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:

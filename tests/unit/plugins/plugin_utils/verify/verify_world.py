@@ -103,19 +103,25 @@ class World:
         found: list[Row] = self.info["topology"]["blocks"]
         return found
 
-    def block(self, name: str) -> list[str]:
-        """The nodes that the running block of that name has."""
-        return next(block["nodes"] for block in self.blocks if block["name"] == name)
+    def put(self, tray: str, *names: str) -> None:
+        """Let slurmctld have the tray in these blocks alone."""
+        for block in self.blocks:
+            block["nodes"] = [*(node for node in block["nodes"] if node != tray), *([tray] * (block["name"] in names))]
+
+    def says(self, code: str, message: str = "x", **more: Any) -> None:
+        """Let the survey of slurmctld have one finding."""
+        self.info["findings"] = [finding(code, message, **more)]
 
     def of_tiers(self, **more: Any) -> None:
         self.tiers = {"changed": True, "changes": [], "findings": [], **more}
 
-    def connect(self, tray: str, others: Iterable[str], connection: str) -> None:
-        """Let other trays report this state of their connection to a tray."""
-        address = str(self.fabric.trays[tray]["imex_address"])
-        for peer in (peer for other in others for peer in self.trays[other]["imex"]["peers"]):
-            if peer["host"] == address:
-                peer["connection"] = connection
+    def connect(self, tray: str, others: Iterable[str], connection: str, both: bool = False) -> None:
+        """Let other trays report this state of their connection to a tray; both: the tray of theirs, too."""
+        pairs = [(other, tray) for other in others] + [(tray, other) for other in others if both]
+        for one, other in pairs:
+            for peer in self.trays[one]["imex"]["peers"]:
+                if peer["host"] == str(self.fabric.trays[other]["imex_address"]):
+                    peer["connection"] = connection
 
     def _kubernetes(self) -> Row:
         nodes, slices = [], []
@@ -154,20 +160,32 @@ class World:
         found: list[Row] = self.kubernetes["compute_domain_cliques"][0]["daemons"]
         return found
 
-    def without_slices(self, node: str) -> None:
+    def without_slices(self, node: str, driver: str = "") -> None:
+        """Of this driver, else of any."""
         slices = self.kubernetes["slices"]
-        self.kubernetes["slices"] = [row for row in slices if row["spec"]["nodeName"] != node]
+        names = (f"{node}-{driver}",) if driver else (f"{node}-gpu.nvidia.com", f"{node}-compute-domain.nvidia.com")
+        self.kubernetes["slices"] = [row for row in slices if row["metadata"]["name"] not in names]
+
+    def versions(self, trays: Iterable[str], **versions: str) -> None:
+        for tray in trays:
+            self.trays[tray]["versions"].update(versions)
 
     def gpus(self, tray: str) -> list[Row]:
         return list(self.trays[tray]["gpu"]["gpus"])
 
-    def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
-        """Let all GPUs of the tray report this cluster UUID and clique ID."""
-        fabric = self.trays[tray]["gpu"]
-        for gpu in fabric["gpus"]:
-            gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
-        fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
-        fabric["clique"] = f"{uuid}.{clique_id}" if uuid else None
+    def identity(self, clique: str) -> tuple[str, int]:
+        return self.fabric.cluster_uuid(clique), self.fabric.cliques[clique]["clique_id"]
+
+    def attach(self, trays: Iterable[str], uuid: str | None, clique_id: int | None, labelled: bool = False) -> None:
+        """Let all GPUs of the trays report this cluster UUID and clique ID; labelled: the node label follows."""
+        for tray in trays:
+            fabric = self.trays[tray]["gpu"]
+            for gpu in fabric["gpus"]:
+                gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
+            fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
+            fabric["clique"] = f"{uuid}.{clique_id}" if uuid else None
+            if labelled:
+                self.labels(tray)["nvidia.com/gpu.clique"] = f"{uuid}.{clique_id}"
 
     def evidence(self, **changes: Any) -> Evidence:
         made = Evidence(
