@@ -53,6 +53,8 @@ def test_switch_trays_and_empty_slots_are_drawn() -> None:
     assert "9 switch trays" in lines[lines.index(_line(lines, "r01t09")) + 1]
     assert lines[lines.index(_line(lines, "r01t04")) + 1].split() == ["empty"]
     assert "17 of 18 trays" in lines[0]
+    fabric.domains["r01"]["chassis_serials"] = ["1", "2"]
+    assert "switch trays" not in "".join(domain_map(fabric, State())), "they are in several racks"
 
 
 def test_findings_are_sorted_worst_first_limited_and_without_control_characters() -> None:
@@ -111,7 +113,7 @@ def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> N
     ]
 
 
-@pytest.mark.parametrize("first", [0, 9])
+@pytest.mark.parametrize("first", [0, 1, 9])
 def test_two_domains_of_one_rack_are_drawn_each_with_its_own_slots(first: int) -> None:
     fabric = fabrics.fabric(racks=2, trays=9, split=())
     for name in fabric.members["r02"]:
