@@ -230,33 +230,18 @@ BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_
 OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "nvlink_partitions.conf.previous"}
 
 
-class Slurmctld:
-    """A stand-in whose reconfigure fails ``failures`` times; ``shows`` is what it runs whatever its files are."""
-
-    timeout = 1.0
-
-    def __init__(self, failures: int = 0, shows: tuple[str, ...] = ()) -> None:
-        self.failures, self.reconfigured, self.shows = failures, 0, shows
-
-    def reconfigure(self) -> Any:
-        self.reconfigured += 1
-        failed = self.reconfigured <= self.failures
-        return child.Result(int(failed), "", "fatal: no topology")
-
-    def config(self) -> dict[str, str]:
-        return {}
-
-    def version(self) -> tuple[int, int, int]:
-        return (26, 5, 5)
-
-    def topologies(self, _version: object) -> list[Topology]:
-        return [Topology(name) for name in self.shows]
-
-    def shown(self) -> list[object]:
-        return []
-
-    def answers(self) -> bool:
-        return True
+def slurmctld(shows: str = "", refuses: int = 0) -> Any:
+    """A stand-in that runs this topology whatever its files are, and refuses so many times to load them."""
+    refused = [child.Result(1, "", "fatal: no topology")] * refuses
+    return SimpleNamespace(
+        timeout=1.0,
+        version=lambda: (26, 5, 5),
+        topologies=lambda _version: [Topology(shows)] if shows else [],
+        shown=list,
+        config=dict,
+        answers=lambda: True,
+        reconfigure=lambda: refused.pop() if refused else child.Result(0, "", ""),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -301,7 +286,7 @@ def change(folder: Path, part: str) -> dict[str, Any]:
 def remove(folder: Path, part: str, slurm: Any = None) -> None:
     made = change(folder, part)
     files = transact.writes(str(folder), made)
-    transact.apply(slurm or Slurmctld(), str(folder), made, files, conf_folder.checksums(str(folder)))
+    transact.apply(slurm or slurmctld(), str(folder), made, files, conf_folder.checksums(str(folder)))
 
 
 def left(folder: Path, part: str) -> list[str]:
@@ -326,9 +311,9 @@ def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> N
     with pytest.raises(
         SlurmError, match="still runs the removed topology; the old files were restored, and slurmctld r"
     ):
-        remove(folder, TOPOLOGY, Slurmctld(shows=("nvlink",)))
+        remove(folder, TOPOLOGY, slurmctld("nvlink"))
     assert contents(folder) == before
-    remove(folder, TOPOLOGY, Slurmctld(shows=("site",)))
+    remove(folder, TOPOLOGY, slurmctld("site"))
     assert not (folder / "topology.yaml").exists()
 
 
@@ -336,7 +321,7 @@ def test_files_of_the_site_are_never_removed(folder: Path) -> None:
     (folder / "topology.yaml").write_text("- topology: nvlink\n  flat: true\n")
     (folder / "job_submit.lua").write_text('dofile("/etc/slurm/nvlink_segments.lua").submit(job_desc, part_list)\n')
     for part in (TOPOLOGY, TIERS):
-        remove(folder, part, Slurmctld(shows=("nvlink",)))
+        remove(folder, part, slurmctld("nvlink"))
     left = {"slurm.conf", "gres.conf", "topology.yaml", "job_submit.lua", "nvlink_segments.lua"}
     assert set(os.listdir(folder)) == left, "the site's script still calls the policy"
 
@@ -348,7 +333,7 @@ def test_a_link_to_slurm_conf_stays_a_link(folder: Path) -> None:
     (folder / "slurm.conf").symlink_to("shared/slurm.conf")
     text = (real / "slurm.conf").read_text()
     with pytest.raises(SlurmError):
-        remove(folder, TIERS, Slurmctld(failures=1))
+        remove(folder, TIERS, slurmctld(refuses=1))
     assert (real / "slurm.conf").read_text() == text
     remove(folder, TIERS)
     assert ((folder / "slurm.conf").is_symlink(), os.listdir(real)) == (True, ["slurm.conf"])
