@@ -474,6 +474,15 @@ def step(tmp_path: Path, name: str, **values: Any) -> dict[str, Any]:
     return slurm_topology.run(module)
 
 
+@pytest.mark.parametrize("jobs", ["", "17|alice|old\n"])
+def test_jobs_in_partitions_that_go_are_named(tmp_path: Path, jobs: str) -> None:
+    log = programs_that(tmp_path)
+    (tmp_path / "jobs").write_text(jobs)
+    answer = step(tmp_path, "rehearse", reloads=False, rehearsed=False)
+    assert answer["busy"] == ("job 17 of alice in old" if jobs else "")
+    assert calls(log, "squeue") == ["-a -h -p old -o %A|%u|%P"]
+
+
 def test_jobs_are_asked_last_before_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = programs_that(tmp_path)
 

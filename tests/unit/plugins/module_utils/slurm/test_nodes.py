@@ -185,13 +185,32 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
 
 
-def test_reservations_are_restored_where_one_cannot_be_changed(tmp_path: Path) -> None:
+def with_spares(folder: Path, refused: str = "nothing") -> Slurm:
+    """Two racks with two spares each; it logs what changes their reservations, and refuses what has this text."""
     shown = (f"ReservationName=nvlink_spare_r0{rack} Nodes=r0{rack}t[02-03] Users=op\n" for rack in (1, 2))
-    (tmp_path / "shown").write_text("".join(shown))
-    changes = f'echo "$*" >> {tmp_path}/calls; case "$*" in *r02*) echo Requested nodes are busy >&2; exit 1;; esac'
-    scontrol = f'case "$*" in *"show reservation"*) cat {tmp_path}/shown;; *show*) ;; *) {changes};; esac'
+    (folder / "reservation").write_text("".join(shown))
+    (folder / "nodes").write_text("".join(f"NodeName=r01t0{tray} State=IDLE\n" for tray in (1, 2, 3)))
+    refuses = f'case "$*" in *{refused}*) echo Requested nodes are busy >&2; exit 1;; esac'
+    scontrol = f"""case "$*" in
+        *show*) for what; do :; done; cat {folder}/$what ;;
+        *) echo "$*" >> {folder}/calls; {refuses} ;;
+        esac"""
+    return slurm_fake.programs(folder, scontrol=scontrol, squeue="exit 0")
+
+
+def test_a_spare_that_becomes_active_leaves_its_reservation(tmp_path: Path) -> None:
+    """And the reservation of a block that the fabric file no longer has is deleted."""
+    outcome = spares.keep(with_spares(tmp_path), {"r01": ["r01t01", "r01t02", "r01t03"]}, 2, "root")
+    assert outcome.changes[0] == "nvlink_spare_r01: r01t02 becomes active"
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update ReservationName=nvlink_spare_r01 Nodes=r01t03",
+        "delete ReservationName=nvlink_spare_r02",
+    ]
+
+
+def test_reservations_are_restored_where_one_cannot_be_changed(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"nvlink_spare_r02 cannot be changed \(Requested nodes are busy"):
-        spares.keep(slurm_fake.programs(tmp_path, scontrol=scontrol, squeue="exit 0"), {}, 0, "root")
+        spares.keep(with_spares(tmp_path, refused="r02"), {}, 0, "root")
     assert (tmp_path / "calls").read_text().splitlines() == [
         "delete ReservationName=nvlink_spare_r01",
         "delete ReservationName=nvlink_spare_r02",

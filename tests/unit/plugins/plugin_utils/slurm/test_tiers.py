@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, tier_plan, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, segments, tier_plan, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Record, Records
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tier_plan import Policy
@@ -478,6 +478,10 @@ def test_the_script_for_segments_is_added_to_the_sites(
     if writes is not None:
         assert {path.rpartition("/")[2] for path in made.writes} == writes
         assert ("JobSubmitPlugins=lua" in made.writes[made.path]) is (job_submit is None)
+
+
+def test_the_path_of_the_policy_is_quoted() -> None:
+    assert segments.script_text('/a"b').count('\\"') == 1
 
 
 def test_a_release_whose_job_submit_has_no_segments_gets_no_script() -> None:

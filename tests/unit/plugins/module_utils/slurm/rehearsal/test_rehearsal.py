@@ -52,6 +52,15 @@ def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path
     ]
 
 
+def test_a_bare_configuration_has_no_topology(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text("x")
+    text = "TopologyPlugin=topology/block\nNodeName=n1 Topology=a:b\nPartitionName=p Nodes=n1 Topology=a\n"
+    made = derive(tmp_path, text, bare=True, blocks=(Block("b", ("n1",)),))
+    assert "opology" not in made.text
+    assert made.files == {}
+    assert "nvlink_rehearsal" not in made.text
+
+
 NAMES = ("NodeName", "PartitionName", "Include", "QOS", "DEFAULT", "n[1-2]", "n[", "x", "%c")
 CONF_WORDS = st.sampled_from([*NAMES, "=", " ", "\\\n", "\n", "#", '"'])
 
