@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import library_call
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
@@ -62,7 +61,8 @@ LOG_LINES = 20_000
 MAX_XIDS = 100
 # ``NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x026001c6 ...)``
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})[0-9a-fA-F.]*\): ([0-9]{1,4}), (.*)"
+    r"([0-9]{1,12}(?:\.[0-9]+)?) .*?"
+    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[0-9a-fA-F.]*\): ([0-9]{1,4}), (.*)"
 )
 _LINK = re.compile(r"\bLink (-?[0-9]{1,3})\b")
 _FATAL = re.compile(r"\bFatal\b")
@@ -79,30 +79,17 @@ def query(library: Any = None) -> Raw:
 
 
 def _query_gpu(library: Any, index: int) -> Raw:
-    handle = ctypes.c_void_p()
-    gpu: Raw = {"index": index}
-
-    def call(name: str, *arguments: Any) -> int:
-        return library_call(library, name, handle, *arguments, about=f" of GPU {index}")
-
-    gpu["code"] = library_call(
-        library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle), about=f" of GPU {index}"
-    )
-    if gpu["code"] != nvml.SUCCESS:
-        return gpu
-    uuid = ctypes.create_string_buffer(256)
-    if call("nvmlDeviceGetUUID", uuid, ctypes.c_uint(len(uuid))) == nvml.SUCCESS:
-        gpu["uuid"] = uuid.value.decode("utf-8", "replace")
-    pci = nvml.PciInfo()
-    if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)) == nvml.SUCCESS:
-        gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
+    gpu, call = nvml.device(library, index)
+    codes = gpu.pop("codes")
+    if call is None:
+        return {**gpu, "code": codes[0]}
+    gpu["code"] = nvml.SUCCESS
 
     def fields(ids: Sequence[int], scope: int) -> dict[int, list[int]]:
         """Field -> its value's type and bits, of those that this driver and GPU have."""
         values = (nvml.FieldValue * len(ids))(*(nvml.FieldValue(fieldId=field, scopeId=scope) for field in ids))
-        code = call("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), ctypes.byref(values))
-        if code != nvml.SUCCESS:
-            gpu["code"] = code
+        if not call("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), ctypes.byref(values)):
+            gpu["code"] = codes[-1]
             return {}
         return {row.fieldId: [row.valueType, row.value] for row in values if row.nvmlReturn == nvml.SUCCESS}
 
@@ -115,7 +102,7 @@ def _query_gpu(library: Any, index: int) -> Raw:
             values = fields(wanted, link)
             if STATE not in values:
                 active = ctypes.c_int()
-                if call("nvmlDeviceGetNvLinkState", ctypes.c_uint(link), ctypes.byref(active)) == nvml.SUCCESS:
+                if call("nvmlDeviceGetNvLinkState", ctypes.c_uint(link), ctypes.byref(active)):
                     values[STATE] = [1, active.value]
             gpu["links"].append(values)
     return gpu
@@ -316,37 +303,31 @@ def xids(lines: Iterable[str], gpus: Iterable[Gpu] = ()) -> list[Xid]:
     index_of = {address(gpu["pci_bus_id"]): gpu["index"] for gpu in gpus if gpu["pci_bus_id"]}
     found: dict[tuple[str, int, int | None], Xid] = {}
     for line in lines:
-        match = _XID.search(line)
-        stamp = line.partition(" ")[0]
-        # The number is at most four digits, so int() is quick; an Xid 45 "caused by previous Xid 149" is number 45.
-        if match is None or int(match.group(4)) not in XIDS or not _is_time(stamp):
+        match = _XID.match(line)
+        # An Xid 45 "caused by previous Xid 149" is number 45.
+        if match is None or int(match[3]) not in XIDS:
             continue
-        link = _LINK.search(match.group(5))
+        stamp, where, xid, text = float(match[1]), address(match[2]), int(match[3]), match[4]
+        link = _LINK.search(text)
         # Link -1 is no single one.
-        number = int(link.group(1)) if link and 0 <= int(link.group(1)) < MAX_LINKS else None
-        where = f"{int(match.group(1), 16):08X}:{match.group(2)}:{match.group(3)}".upper()
+        number = int(link[1]) if link and 0 <= int(link[1]) < MAX_LINKS else None
         row = found.setdefault(
-            (where, int(match.group(4)), number),
+            (where, xid, number),
             {
-                "xid": int(match.group(4)),
+                "xid": xid,
                 "gpu": index_of.get(where),
                 "pci_bus_id": f"{where}.0",
                 "link": number,
                 "fatal": False,
                 "count": 0,
-                "first_at": float(stamp),
-                "last_at": float(stamp),
+                "first_at": stamp,
+                "last_at": stamp,
             },
         )
         row["count"] += 1
-        row["fatal"] = row["fatal"] or _FATAL.search(match.group(5)) is not None
-        row["first_at"], row["last_at"] = min(row["first_at"], float(stamp)), max(row["last_at"], float(stamp))
+        row["fatal"] = row["fatal"] or _FATAL.search(text) is not None
+        row["first_at"], row["last_at"] = min(row["first_at"], stamp), max(row["last_at"], stamp)
     return sorted(found.values(), key=lambda row: -float(row["last_at"]))[:MAX_XIDS]
-
-
-def _is_time(text: str) -> bool:
-    seconds, _dot, rest = text.partition(".")
-    return 0 < len(seconds) <= 12 and (seconds + (rest or "0")).isascii() and (seconds + (rest or "0")).isdecimal()
 
 
 def address(pci_bus_id: str) -> str:

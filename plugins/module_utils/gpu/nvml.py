@@ -187,8 +187,6 @@ def opened(library: Any = None) -> tuple[Any, int, Raw | None]:
             return None, 0, {"call": "load", "code": None, "text": why}
     # Not nvmlInit: it fails where no GPU is usable, and then does not report which one is lost.
     code = library_call(library, "nvmlInitWithFlags", c_uint(INIT_FLAG_NO_GPUS))
-    if code == FUNCTION_NOT_FOUND:
-        code = library_call(library, "nvmlInit_v2")
     if code != SUCCESS:
         return None, 0, {"call": "nvmlInitWithFlags", "code": code, "text": None}
     count = c_uint()
@@ -233,7 +231,11 @@ def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
     return buffer.value.decode("utf-8", "replace")
 
 
-def _query_gpu(library: Any, index: int) -> Raw:
+def device(library: Any, index: int) -> tuple[Raw, Callable[..., bool] | None]:
+    """(index, UUID and PCI address of a GPU; the function that calls NVML with its handle, None without a handle).
+
+    ``codes`` of the GPU are those of the calls, the first one that of the handle where there is none.
+    """
     about = f" of GPU {index}"
     codes: list[int] = []
 
@@ -244,15 +246,23 @@ def _query_gpu(library: Any, index: int) -> Raw:
     handle = ctypes.c_void_p()
     code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:
-        return {"index": index, "codes": [code]}
+        return {"index": index, "codes": [code]}, None
     gpu: Raw = {"index": index, "codes": codes}
-    for key, name in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
-        buffer = ctypes.create_string_buffer(256)
-        if call(name, buffer, c_uint(len(buffer))):
-            gpu[key] = buffer.value.decode("utf-8", "replace")
-    pci = PciInfo()
+    buffer, pci = ctypes.create_string_buffer(256), PciInfo()
+    if call("nvmlDeviceGetUUID", buffer, c_uint(len(buffer))):
+        gpu["uuid"] = buffer.value.decode("utf-8", "replace")
     if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)):
         gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
+    return gpu, call
+
+
+def _query_gpu(library: Any, index: int) -> Raw:
+    gpu, call = device(library, index)
+    if call is None:
+        return gpu
+    buffer = ctypes.create_string_buffer(256)
+    if call("nvmlDeviceGetName", buffer, c_uint(len(buffer))):
+        gpu["name"] = buffer.value.decode("utf-8", "replace")
     module = c_uint()
     if call("nvmlDeviceGetModuleId", ctypes.byref(module)):
         gpu["module_id"] = module.value
@@ -266,7 +276,7 @@ def _query_gpu(library: Any, index: int) -> Raw:
     if call("nvmlDeviceGetPdi", ctypes.byref(pdi)):
         gpu["pdi"] = pdi.value
     gpu["platform"] = _query_platform(call)
-    gpu["fabric"] = _query_fabric(call, codes)
+    gpu["fabric"] = _query_fabric(call, gpu["codes"])
     return gpu
 
 

@@ -206,7 +206,6 @@ static nvmlReturn_t init(unsigned int flags)
     return result;
 }
 
-EXPORT nvmlReturn_t nvmlInit_v2(void) { return init(0); }
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) { return init(flags); }
 
 static nvmlReturn_t give_text(const char *text, char *buffer, unsigned int length)
