@@ -15,23 +15,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 # Of a GB200: NVLinks, and the speed of each in MB/s.
 LINKS, LINK_SPEED = 18, 53125
 # Faults of the NVML library that the stand-in simulates: those of a faulty tray, then those of old drivers.
-NVML_FAULTS = (
-    "hang",
-    "no_driver",
-    "version_mismatch",
-    "no_gpu",
-    "no_permission",
-    "hang_fabric",
-    "crash",
-    "only_v4",
-    "only_v2",
-    "only_v1",
-    "no_fabric",
-    "v3_deprecated",
-    "handle_refused",
-    "fabric_refused",
-    "prints",
-)
+_FAULTY = ("hang", "no_driver", "version_mismatch", "no_gpu", "no_permission", "hang_fabric", "crash", "prints")
+_OLD = ("only_v4", "only_v2", "only_v1", "no_fabric", "v3_deprecated", "handle_refused", "fabric_refused")
+NVML_FAULTS = (*_FAULTY, *_OLD)
 
 
 def standin_text(
@@ -113,16 +99,11 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
     no_guid = "0x0000000000000000"
     tree: dict[str, Any] = {
         "product_name": gpu["name"],
-        "product_brand": "NVIDIA",
         "product_architecture": "Blackwell",
-        "persistence_mode": "Enabled",
-        "addressing_mode": "ATS",
         "mig_mode": {"current_mig": mig, "pending_mig": mig},
-        "mig_devices": "None",
         "serial": None,
         "uuid": gpu["uuid"],
         "pdi": gpu["pdi"] or no_guid,
-        "minor_number": gpu["index"],
         "platformInfo": {
             "chassis_serial_number": facts["chassis_serial"] or "",
             "slot_number": facts["slot_number"],
@@ -132,7 +113,6 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
             "module_id": gpu["module_id"],
             "gpu_fabric_guid": gpu["fabric_guid"] or no_guid,
         },
-        "c2c_mode": "Enabled",
         "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"]),
         "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
         "fabric": {
@@ -151,7 +131,6 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
             },
         },
         "processes": "",
-        "capabilities": {"egm": "disabled"},
     }
     if not _has_platform(facts):
         tree["platformInfo"].update(dict.fromkeys(("chassis_serial_number", "peer_type", "gpu_fabric_guid")))
