@@ -33,7 +33,7 @@ SIZES = (1, 4, 18)
 BY_HAND = """
 printf '%b' '{nodes}' > /etc/nvidia-imex/nodes_config.cfg
 systemctl start nvidia-imex
-until nvidia-imex-ctl -N | grep -q 'Domain State: UP'; do sleep 0.1; done
+until nvidia-imex-ctl -N -j | grep -q '"status": "UP"}}'; do sleep 0.1; done
 """
 STOP = "systemctl stop nvidia-imex; rm -f /etc/nvidia-imex/nodes_config.cfg"
 # Periodic requests between slurmctld and slurmd, and the request for the count itself.
@@ -117,7 +117,7 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         subprocess.run([*command, "up", "--name", name, "--racks", "1", "--trays", str(size)], check=True, stdout=2)
         packages.add(paths.state_of(name), standin.packages())
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
-        _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
+        _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.VERSIONS[0]}-1")
         settings = state.Settings("r01", tuple(trays.items()), min_trays=1)
         made = {
             job_files.PROGRAM: (job_files.program("/usr/bin/python3"), 0o755),

@@ -43,7 +43,6 @@ RestartSec=1s
 WantedBy=multi-user.target
 """
 CONFIG = """\
-# Configuration of nvidia-imex. Read at the start only.
 LOG_LEVEL=4
 LOG_FILE_NAME=/var/log/nvidia-imex.log
 STATS_FILE_NAME=/var/log/nvidia-imex-stats.log
@@ -51,16 +50,12 @@ LOG_APPEND_TO_LOG=1
 LOG_FILE_MAX_SIZE=1024
 LOG_MAX_ROTATE_COUNT=3
 LOG_USE_SYSLOG=0
-
-# 0: stay in the foreground, for debugging
 DAEMONIZE=1
-
 BIND_INTERFACE_IP=
 SERVER_PORT=50000
 IMEX_NODE_CONFIG_FILE=/etc/nvidia-imex/nodes_config.cfg
 NETWORK_INTERFACE=
 IMEX_WAIT_FOR_QUORUM=RECOVERY
-
 IMEX_ENABLE_AUTH_ENCRYPTION=0
 IMEX_AUTH_ENCRYPTION_MODE=SSL_TLS
 IMEX_AUTH_SOURCE=
@@ -76,7 +71,6 @@ IMEX_GSS_TIMEOUT_SEC=-1
 IMEX_GSS_RETRY_INTERVAL_SEC=5
 IMEX_GSS_SEC_CONTEXT_LIFETIME_SEC=-1
 IMEX_GSS_SHUTDOWN_ON_FAILURE=1
-
 IMEX_CMD_ENABLED=1
 IMEX_CMD_BIND_INTERFACE_IP=
 IMEX_CMD_PORT=50005
@@ -99,7 +93,7 @@ RELOAD = "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then systemctl --sys
 
 @functools.cache
 def packages() -> Path:
-    """A folder of .deb files: nvidia-imex and nvidia-imex-BRANCH of every version in versions()."""
+    """A folder of .deb files: nvidia-imex and nvidia-imex-BRANCH of all VERSIONS."""
 
     def make(folder: Path, _lock: int) -> None:
         for version in VERSIONS:
@@ -109,11 +103,6 @@ def packages() -> Path:
     return cached.folder("imex", [source.read_bytes() for source in sources], make)
 
 
-def versions() -> tuple[str, ...]:
-    """The versions that the packages have, the lab's driver's first."""
-    return VERSIONS
-
-
 def _pack(folder: Path, version: str) -> None:
     tree = folder / f"tree-{version}"
     library = tree / "usr/lib/nvidia-imex-standin/standin"
@@ -121,6 +110,7 @@ def _pack(folder: Path, version: str) -> None:
     for source in STANDIN.glob("*.py"):
         shutil.copyfile(source, library / source.name)
     (library / "VERSION").write_text(f"{version}\n")
+    (library / "config.cfg").write_text(CONFIG)
     files = {
         "usr/bin/nvidia-imex": PROGRAM.format(module="daemon"),
         "usr/bin/nvidia-imex-ctl": PROGRAM.format(module="ctl"),

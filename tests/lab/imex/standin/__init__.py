@@ -4,16 +4,16 @@
 """A stand-in for nvidia-imex and nvidia-imex-ctl, which no public registry carries.
 
 It has the published behaviour of the real ones: the keys of config.cfg, the forking start, the id of a node (the line
-of nodes_config.cfg that is an address of this host), peers over TCP that compare their lists, the states, -q, -N
-and -N -j, exit 255 without a list, the persist file and WAITING_FOR_RECOVERY, the signals, one session a host, TLS.
+of nodes_config.cfg that is an address of this host), peers over TCP that compare their lists, the states, -q and -N -j,
+exit 255 without a list, the persist file and WAITING_FOR_RECOVERY, the signals, one session a host, TLS.
 
 What it does not do:
 
 - No GPU, no CUDA, no memory is shared. The imports and exports of a job are only simulated (the hook imex_imports).
 - Its protocols are its own JSON lines, neither gRPC nor any other protocol of a real member.
-- GSS authentication and TLS by variables (refused at the start), IMEX_WAIT_FOR_QUORUM=FULL, the grace time, addresses
-  and names other than those of the node list, options of ctl but -c, -q, -N and -j, SIGHUP, log rotation, syslog,
-  the statistics file.
+- GSS authentication and TLS by variables (refused at the start), IMEX_WAIT_FOR_QUORUM=FULL, the grace time, names in
+  the node list and addresses other than those there, options of ctl but -c, -q and -N -j, SIGHUP, levels and rotation
+  of the log, syslog, the statistics file. After SIGUSR1 it also trusts the authority that it had before.
 - The real one retries a lost peer after 15, 31, 62, 125 s. This one after 1, 2, 4, 8 s, and at once when that peer
   calls itself, so that tests are short; the hook imex_backoff=SECONDS replaces both.
 

@@ -5,31 +5,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import socket
 
 CONFIG = "/etc/nvidia-imex/config.cfg"
-DEFAULTS = {
-    "LOG_LEVEL": "4",
-    "LOG_FILE_NAME": "/var/log/nvidia-imex.log",
-    "LOG_APPEND_TO_LOG": "1",
-    "DAEMONIZE": "1",
-    "SERVER_PORT": "50000",
-    "IMEX_NODE_CONFIG_FILE": "/etc/nvidia-imex/nodes_config.cfg",
-    "IMEX_WAIT_FOR_QUORUM": "RECOVERY",
-    "IMEX_ENABLE_AUTH_ENCRYPTION": "0",
-    "IMEX_AUTH_ENCRYPTION_MODE": "SSL_TLS",
-    "IMEX_AUTH_SOURCE": "",
-    "IMEX_SERVER_KEY": "",
-    "IMEX_SERVER_CERT": "",
-    "IMEX_SERVER_CERT_AUTH": "",
-    "IMEX_CLIENT_KEY": "",
-    "IMEX_CLIENT_CERT": "",
-    "IMEX_CLIENT_CERT_AUTH": "",
-    "IMEX_CMD_ENABLED": "1",
-    "IMEX_CMD_PORT": "50005",
-    "IMEX_CMD_UNIX_DOMAIN_PATH": "",
-}
+# The package's own config.cfg.
+DEFAULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "config.cfg")
 
 
 class ConfigError(Exception):
@@ -38,23 +19,15 @@ class ConfigError(Exception):
 
 def read(path: str) -> dict:
     """Every KEY=VALUE of the file over the defaults."""
-    settings = dict(DEFAULTS)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                key, sign, value = line.strip().partition("=")
-                if sign and not key.startswith("#"):
-                    settings[key.strip()] = value.strip()
-    except OSError as error:
-        raise ConfigError(f"Failed to open config file {path}: {error.strerror}") from error
+    settings = {}
+    for name in (DEFAULTS, path):
+        try:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                rows = [line.partition("=") for line in file if "=" in line and not line.lstrip().startswith("#")]
+        except OSError as error:
+            raise ConfigError(f"Failed to open config file {name}: {error.strerror}") from error
+        settings.update((key.strip(), value.strip()) for key, _sign, value in rows)
     return settings
-
-
-def number(settings: dict, key: str) -> int:
-    try:
-        return int(settings[key])
-    except ValueError:
-        raise ConfigError(f"Invalid value for {key}: {settings[key]}") from None
 
 
 def nodes(path: str) -> list:
@@ -69,19 +42,6 @@ def nodes(path: str) -> list:
     return found
 
 
-def map_key(entries: list) -> str:
-    """What peers compare: the same lines in the same order give the same key."""
-    return hashlib.sha256("\n".join(entries).encode()).hexdigest()
-
-
-def resolve(entry: str) -> str:
-    """The address of a line, which may be a name; empty when there is none."""
-    try:
-        return str(socket.getaddrinfo(entry, None, 0, socket.SOCK_STREAM)[0][4][0])
-    except (OSError, UnicodeError):
-        return ""
-
-
 def is_local(address: str) -> bool:
     """Whether an interface of this host has the address: only then can a socket be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -90,4 +50,4 @@ def is_local(address: str) -> bool:
             probe.bind((address, 0))
     except OSError:
         return False
-    return bool(address)
+    return True

@@ -5,149 +5,135 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import getopt
+import hashlib
 import json
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 
-from . import config, hooks, wire
+from . import config, hooks
 
 PERSIST = "/var/run/nvidia-imex/persist.dat"
-LEVELS = {"CRITICAL": 1, "ERROR": 2, "WARNING": 3, "INFO": 4}
 SIGUSR1_PAUSE = 5.0
 LONGEST_BACKOFF = 8.0
+# A firewall that drops sends nothing; neither does a member whose daemon hangs.
+ANSWER_SECONDS = 5.0
 
 
 class StartError(Exception):
     """Why the daemon does not start; it is in the log."""
 
 
-def stamp() -> str:
-    """Now as the real tools print it: M/D/YYYY HH:MM:SS.mmm."""
-    now = time.time()
-    day = time.localtime(now)
-    return f"{day.tm_mon}/{day.tm_mday}/{day.tm_year} {time.strftime('%H:%M:%S', day)}.{int(now % 1 * 1000):03d}"
-
-
-class Log:
-    """The log in the real one's format, to the file of LOG_FILE_NAME or to standard error."""
-
-    def __init__(self, settings):
-        self.level = config.number(settings, "LOG_LEVEL")
-        self._file = sys.stderr
-        if settings["LOG_FILE_NAME"]:
-            try:
-                mode = "w" if settings["LOG_APPEND_TO_LOG"] == "0" else "a"
-                self._file = open(settings["LOG_FILE_NAME"], mode, encoding="utf-8")  # noqa: SIM115  (open for ever)
-            except OSError:
-                pass
-        self._write(f"IMEX Log initializing at: {stamp()}")
-
-    def __call__(self, level, text):
-        line = f"[{time.strftime('%b %d %Y %H:%M:%S')}] [{level}] [tid {os.getpid()}] {text}"
-        if LEVELS[level] <= self.level:
-            self._write(line)
-
-    def _write(self, line):
-        try:
-            self._file.write(line + "\n")
-            self._file.flush()
-        except (OSError, ValueError):
-            pass
-
-
 class Peer:
     """What this node knows of another: the cell of its row, and the connection that it made to it."""
 
     def __init__(self, number, entry):
-        self.number, self.entry = number, entry
-        self.address = config.resolve(entry)
-        self.cell, self.line, self.instance = "NEVER_CONNECTED", None, ""
-        self.backoff, self.attempt = 0.0, 0
+        self.number, self.address = number, entry
+        self.cell, self.instance, self.backoff = "NEVER_CONNECTED", "", 0.0
+        self.task, self.writer, self.again = None, None, asyncio.Event()
+
+
+def send(writer, message):
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+def keep_alive(writer):
+    """A peer that lost power sends nothing: the kernel probes it every few seconds."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 class Daemon:
     def __init__(self, settings):
-        self.settings, self.log, self.loop = settings, Log(settings), wire.Loop()
-        self.version = hooks.version()
-        self.instance = os.urandom(8).hex()
-        self.state, self.own, self.source, self.peers, self.key = "INITIALIZING", None, "", [], ""
-        self.servers, self.clients, self.inbound, self.waits_for = [], set(), set(), set()
-        self.tls, self.session, self.last_usr1, self.persisted = None, None, -SIGUSR1_PAUSE, None
+        self.settings, self.version, self.instance = settings, hooks.version(), os.urandom(8).hex()
+        self.state, self.own, self.peers, self.map, self.waits_for = "INITIALIZING", None, [], "", set()
+        self.tls, self.session, self.last_usr1 = None, None, -SIGUSR1_PAUSE
+        self.log_file, self.tasks, self.ended = sys.stderr, [], asyncio.Event()
+        if settings["LOG_FILE_NAME"]:
+            with contextlib.suppress(OSError):
+                self.log_file = open(settings["LOG_FILE_NAME"], "a", encoding="utf-8")  # noqa: SIM115  (open for ever)
+
+    def log(self, level, text):
+        """In the real one's format."""
+        with contextlib.suppress(OSError, ValueError):
+            self.log_file.write(f"[{time.strftime('%b %d %Y %H:%M:%S')}] [{level}] [tid {os.getpid()}] {text}\n")
+            self.log_file.flush()
+
+    async def run(self, ready):
+        """Call ``ready`` when the ports are open, then serve until a signal."""
+        await self._start()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGUSR1, self._reconnect)
+        if self.own:
+            self.tasks.append(asyncio.create_task(self._follow_hooks()))
+            self._connect()
+        ready()
+        await self.ended.wait()
+        self.log("INFO", "Shutting down")
+        for path in (PERSIST, self.settings["IMEX_CMD_UNIX_DOMAIN_PATH"]):
+            if path and os.path.exists(path):
+                os.unlink(path)
 
     # The start, in the order of the real one's log.
 
-    def start(self):
-        log, settings = self.log, self.settings
-        log("INFO", f"IMEX version {self.version} is running with the following configuration options")
-        log("INFO", f"Logging level = {log.level}")
+    async def _start(self):
+        settings = self.settings
+        self.log("INFO", f"IMEX version {self.version} is running with the following configuration options")
         try:
             entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"])
         except config.ConfigError as error:
             raise StartError(str(error)) from None
-        self.key = config.map_key(entries)
+        # Peers compare it: the same lines in the same order give the same key.
+        self.map = hashlib.sha256("\n".join(entries).encode()).hexdigest()
         self.peers = [Peer(number, entry) for number, entry in enumerate(entries)]
         self.own = next((peer for peer in self.peers if config.is_local(peer.address)), None)
-        self.source = self.own.address if self.own else ""
-        self._check_security()
-        self._open_command_service()
+        if settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1":
+            if (settings["IMEX_AUTH_ENCRYPTION_MODE"], settings["IMEX_AUTH_SOURCE"]) != ("SSL_TLS", "FILE"):
+                raise StartError("The stand-in implements encryption by SSL_TLS with files alone")
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._load_tls()
+        if settings["IMEX_CMD_ENABLED"] == "1":
+            await self._listen(asyncio.start_server(self._queried, ("0.0.0.0", "::"), int(settings["IMEX_CMD_PORT"])))
+            if settings["IMEX_CMD_UNIX_DOMAIN_PATH"]:
+                await self._listen(asyncio.start_unix_server(self._queried, settings["IMEX_CMD_UNIX_DOMAIN_PATH"]))
         if self.own is None:
-            log(
-                "ERROR",
-                f"No matching network interface found for any IP addresses in {settings['IMEX_NODE_CONFIG_FILE']}",
-            )
+            name = settings["IMEX_NODE_CONFIG_FILE"]
+            self.log("ERROR", f"No matching network interface found for any IP addresses in {name}")
             return
-        log("INFO", f"Identified this node as ID {self.own.number}, using bind address of '{self.own.entry}'")
+        self.log("INFO", f"Identified this node as ID {self.own.number}, using bind address of '{self.own.address}'")
         self.own.cell = "CONNECTED"
         self._read_persisted()
         self._open_driver()
-        port = config.number(settings, "SERVER_PORT")
+        port, tls = int(settings["SERVER_PORT"]), self.tls[0] if self.tls else None
+        await self._listen(asyncio.start_server(self._called, self.own.address, port, ssl=tls))
+
+    async def _listen(self, server):
         try:
-            self.servers.append(wire.listen(self.loop, self.source, port, self._accept_peer))
+            self.tasks.append(await server)
         except OSError as error:
-            raise StartError(f"Failed to bind to {self.source}:{port}: {error.strerror}") from None
-
-    def begin(self):
-        """What follows once the parent has returned."""
-        if os.path.exists(hooks.HOOKS):
-            self._tick()
-        if self.own is None:
-            return
-        self.log("INFO", f"Creating gRPC channels to all peers (nPeers = {len(self.peers)}).")
-        for peer in self.peers:
-            if peer is not self.own:
-                self._dial(peer)
-        self._advance()
-
-    def _check_security(self):
-        settings = self.settings
-        if settings["IMEX_ENABLE_AUTH_ENCRYPTION"] != "1":
-            return
-        if settings["IMEX_AUTH_ENCRYPTION_MODE"] != "SSL_TLS":
-            raise StartError("GSS authentication is not implemented by the stand-in")
-        if settings["IMEX_AUTH_SOURCE"] != "FILE":
-            raise StartError("IMEX_AUTH_SOURCE must be FILE for the stand-in when encryption is enabled")
-        self._load_tls()
+            raise StartError(f"Failed to bind: {error}") from None
 
     def _load_tls(self):
-        import ssl
-
-        contexts = []
-        for side, purpose in (("SERVER", ssl.PROTOCOL_TLS_SERVER), ("CLIENT", ssl.PROTOCOL_TLS_CLIENT)):
+        for side, context in zip(("SERVER", "CLIENT"), self.tls):
             key, cert, authority = (self.settings[f"IMEX_{side}_{part}"] for part in ("KEY", "CERT", "CERT_AUTH"))
-            context = ssl.SSLContext(purpose)
             try:
                 context.load_cert_chain(cert, key)
                 context.load_verify_locations(authority)
             except OSError as error:
                 raise StartError(f"Failed to load the {side.lower()}'s TLS files: {error}") from None
             context.verify_mode = ssl.CERT_REQUIRED
-            contexts.append(context)
-        self.tls = contexts
 
     def _open_driver(self):
         played = hooks.read()
@@ -159,7 +145,6 @@ class Daemon:
                     f"NvGpu Library version {self.version} is not matching with current GPU driver version"
                     f" {played['driver_version']}"
                 )
-        self.log("INFO", "NvGpu Library version matched with GPU Driver version")
         try:
             if played["imex"] == "in_use":
                 raise OSError
@@ -168,48 +153,26 @@ class Daemon:
         except OSError:
             raise StartError("Failed to allocate Imex session with the driver: NV_ERR_IN_USE") from None
 
-    def _open_command_service(self):
-        settings = self.settings
-        if settings["IMEX_CMD_ENABLED"] != "1":
-            return
-        port, accept = config.number(settings, "IMEX_CMD_PORT"), self._accept_client
-        try:
-            try:
-                self.servers.append(wire.listen(self.loop, "::", port, accept))
-            except OSError:
-                self.servers.append(wire.listen(self.loop, "0.0.0.0", port, accept))
-            path = settings["IMEX_CMD_UNIX_DOMAIN_PATH"]
-            if path:
-                if os.path.exists(path):
-                    os.unlink(path)
-                self.servers.append(wire.listen_unix(self.loop, path, lambda sock, _other: accept(sock, None)))
-        except OSError as error:
-            raise StartError(f"Failed to start the command service on port {port}: {error.strerror}") from None
-
     # States.
 
     def _advance(self):
         """INITIALIZING, then the wait for former importers, then INIT_GPU and READY."""
-        if self.state in ("READY", "SHUTTING_DOWN") or self.own is None:
+        if self.state == "READY" or self.own is None:
             return
         if self.waits_for:
             self.state = "WAITING_FOR_RECOVERY"
-            return
-        if self.hook("imex") == "init_gpu":
+        elif hooks.read()["imex"] == "init_gpu":
             self.state = "INIT_GPU"
-            return
-        self.log("INFO", "GPU event successfully subscribed")
-        self.state = "READY"
-        self._persist()
+        else:
+            self.state = "READY"
+            self._persist()
 
-    def hook(self, name):
-        return hooks.read()[name]
-
-    def _tick(self):
-        """Hooks change while the daemon runs, and only where there are any does it look for changes."""
-        self._persist()
-        self._advance()
-        self.loop.later(2.0, self._tick)
+    async def _follow_hooks(self):
+        """Hooks change while the daemon runs."""
+        while True:
+            self._persist()
+            self._advance()
+            await asyncio.sleep(2.0)
 
     # The persist file: the list's key, and the nodes that have this one's memory imported.
 
@@ -218,11 +181,10 @@ class Daemon:
             with open(PERSIST, encoding="utf-8") as file:
                 left = json.load(file)
         except FileNotFoundError:
-            self.log("INFO", f"nvidia-imex persistence file {PERSIST} does not exist.  Assuming no previous importers.")
             return
         except (OSError, ValueError):
             left = {}
-        if self.settings["IMEX_WAIT_FOR_QUORUM"] == "NONE" or left.get("key") != self.key:
+        if self.settings["IMEX_WAIT_FOR_QUORUM"] == "NONE" or left.get("map") != self.map:
             self.log(
                 "INFO", f"nvidia-imex persistence file {PERSIST} is not of this node configuration, discarding it."
             )
@@ -234,77 +196,65 @@ class Daemon:
     def _persist(self):
         if self.state != "READY":
             return
-        importers = []
-        if self.hook("imex_imports"):
-            importers = [peer.number for peer in self.peers if peer is not self.own and peer.cell != "NEVER_CONNECTED"]
-        if importers == self.persisted:
-            return
-        self.persisted = importers
-        if importers:
+        importers = [peer.number for peer in self.peers if peer is not self.own and peer.cell != "NEVER_CONNECTED"]
+        if importers and hooks.read()["imex_imports"]:
             os.makedirs(os.path.dirname(PERSIST), exist_ok=True)
             with open(PERSIST + ".new", "w", encoding="utf-8") as file:
-                json.dump({"key": self.key, "nodes": importers}, file)
+                json.dump({"map": self.map, "nodes": importers}, file)
             os.rename(PERSIST + ".new", PERSIST)
         elif os.path.exists(PERSIST):
             os.unlink(PERSIST)
 
     # Peers: every node calls every other, and its row has the results of its own calls.
 
+    def _connect(self):
+        """Call all peers, also those that it is connected to already."""
+        for peer in self.peers:
+            if peer is not self.own and peer.cell != "NODE_MAP_MISMATCH":
+                if peer.task:
+                    peer.task.cancel()
+                peer.backoff, peer.task = 0.0, asyncio.create_task(self._call(peer))
+
+    async def _call(self, peer):
+        """Call a peer again and again, until the two have different lists."""
+        while peer.cell != "NODE_MAP_MISMATCH":
+            with contextlib.suppress(OSError, ValueError):
+                await self._talk(peer)
+            if peer.cell == "CONNECTED":
+                peer.cell = "RECOVERING"
+                self.log("ERROR", f"Node disconnect event detected for node {peer.number} with address {peer.address}")
+            first = float(hooks.read()["imex_backoff"])
+            peer.backoff = min(peer.backoff * 2 or first or 1.0, first * 8 or LONGEST_BACKOFF)
+            peer.again.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(peer.again.wait(), peer.backoff)
+
+    async def _talk(self, peer):
+        """One connection to a peer, until it ends."""
+        tls = {"ssl": self.tls[1], "server_hostname": peer.address} if self.tls else {}
+        port = int(self.settings["SERVER_PORT"])
+        opened = asyncio.open_connection(peer.address, port, local_addr=(self.own.address, 0), **tls)
+        reader, peer.writer = await asyncio.wait_for(opened, ANSWER_SECONDS)
+        with contextlib.closing(peer.writer):
+            keep_alive(peer.writer)
+            send(peer.writer, self._hello())
+            answer = json.loads(await asyncio.wait_for(reader.readline(), ANSWER_SECONDS))
+            refused = answer.get("refused") or self._refusal(answer)
+            if refused:
+                self._refuse(peer, refused)
+                return
+            peer.instance, peer.cell, peer.backoff = answer["instance"], "CONNECTED", 0.0
+            self.log("INFO", f"Connection established to node {peer.number} with address {peer.address}")
+            self.waits_for.discard(peer.number)
+            self._persist()
+            self._advance()
+            await reader.read()
+
     def _hello(self):
-        return {"id": self.own.number, "version": self.version, "map": self.key, "instance": self.instance}
-
-    def _dial(self, peer):
-        peer.attempt += 1
-        attempt = peer.attempt
-        if not self.loop.running or peer.line or peer.cell == "NODE_MAP_MISMATCH":
-            return
-        sock = peer.address and wire.dial(peer.address, config.number(self.settings, "SERVER_PORT"), self.source)
-        if not sock:
-            self._retry(peer)
-            return
-        tls = None
-        if self.tls:
-
-            def tls(plain):
-                return self.tls[1].wrap_socket(plain, do_handshake_on_connect=False, server_hostname=peer.entry)
-
-        peer.line = line = wire.Line(
-            self.loop,
-            sock,
-            on_message=lambda _line, message: self._answered(peer, message),
-            on_close=lambda line: self._lost(peer, line),
-            on_open=lambda opened: opened.send({"hello": self._hello()}),
-            tls=tls,
-            connecting=True,
-        )
-        # A firewall that drops sends nothing; neither does a member whose daemon hangs.
-        self.loop.later(5.0, lambda: self._give_up(peer, line, attempt))
-
-    def _give_up(self, peer, line, attempt):
-        if peer.line is line and peer.attempt == attempt and peer.cell != "CONNECTED":
-            line.close(notify=True)
-
-    def _answered(self, peer, message):
-        if "bye" in message:
-            self._ended(peer)
-            return
-        welcome = message.get("welcome") or {}
-        refused = message.get("refused") or self._refusal(welcome)
-        if refused:
-            self._refuse(peer, refused)
-            return
-        if peer.instance and peer.instance != welcome["instance"]:
-            self.log(
-                "WARNING", f"Node {peer.number} with address {peer.entry} is a new instance, cleaning up the old one"
-            )
-        peer.instance, peer.cell, peer.backoff = welcome["instance"], "CONNECTED", 0.0
-        self.log("INFO", f"Connection established to node {peer.number} with address {peer.entry}")
-        self.waits_for.discard(peer.number)
-        self._persist()
-        self._advance()
+        return {"version": self.version, "map": self.map, "instance": self.instance}
 
     def _refusal(self, hello):
-        if hello.get("map") != self.key:
+        if hello.get("map") != self.map:
             return "map"
         return "version" if hello.get("version") != self.version else ""
 
@@ -312,145 +262,65 @@ class Daemon:
         if why == "map":
             self.log(
                 "ERROR",
-                f"Node configuration mapping mismatch with node {peer.number} with address {peer.entry},"
+                f"Node configuration mapping mismatch with node {peer.number} with address {peer.address},"
                 " communication is disabled",
             )
             peer.cell = "NODE_MAP_MISMATCH"
-        elif peer.cell != "NODE_MAP_MISMATCH":
-            if peer.cell != "VERSION_MISMATCH":
-                self.log("ERROR", f"Version mismatch with node {peer.number} with address {peer.entry}")
+        elif peer.cell not in ("NODE_MAP_MISMATCH", "VERSION_MISMATCH"):
+            self.log("ERROR", f"Version mismatch with node {peer.number} with address {peer.address}")
             peer.cell = "VERSION_MISMATCH"
-        line, peer.line = peer.line, None
-        if line:
-            line.close()
-        if why != "map":
-            self._retry(peer)
 
-    def _ended(self, peer):
-        """The peer has sent that it stops: its exports are gone, there is nothing to wait for."""
-        if peer.cell == "CONNECTED":
-            peer.cell = "RECOVERING"
-            self.log("INFO", f"Node {peer.number} with address {peer.entry} has shut down")
-
-    def _lost(self, peer, line):
-        if peer.line is not line:
-            return
-        peer.line = None
-        if peer.cell == "CONNECTED":
-            self.log("INFO", f"Connection lost to node {peer.number}: {peer.entry}:{self.settings['SERVER_PORT']}")
-            peer.cell = "RECOVERING"
-            self.log(
-                "ERROR",
-                f"Node disconnect event detected for node {peer.number} with address {peer.entry},"
-                " attempting to reconnect",
-            )
-        self._retry(peer)
-
-    def _retry(self, peer):
-        first = float(self.hook("imex_backoff"))
-        most = first * 8 if first else LONGEST_BACKOFF
-        peer.backoff = min(peer.backoff * 2 or first or 1.0, most)
-        attempt = peer.attempt
-        self.loop.later(peer.backoff, lambda: peer.attempt == attempt and self._dial(peer))
-
-    def _accept_peer(self, sock, other):
-        if self.hook("imex_block") == "peer":
-            self.inbound.add(sock)  # kept open, never read: to the other side the port is silent
-            return
-        tls = None
-        if self.tls:
-
-            def tls(plain):
-                return self.tls[0].wrap_socket(plain, do_handshake_on_connect=False, server_side=True)
-
-        try:
-            line = wire.Line(
-                self.loop,
-                sock,
-                on_message=lambda line, message: self._called(line, message, other),
-                on_close=self.inbound.discard,
-                tls=tls,
-            )
-        except OSError:
-            return
-        self.inbound.add(line)
-
-    def _called(self, line, message, other):
-        if "bye" in message:
-            if line.peer:
-                self._ended(line.peer)
-            return
-        hello = message.get("hello") or {}
-        caller = next((peer for peer in self.peers if peer.address == other and peer is not self.own), None)
-        refused = self._refusal(hello)
-        if caller and caller.cell == "NODE_MAP_MISMATCH":
-            refused = "map"
-        if refused or caller is None:
-            line.send({"refused": refused or "map"})
-            if caller and caller.cell != "CONNECTED":
-                self._refuse(caller, refused)
-            return
-        line.peer = caller
-        line.send({"welcome": self._hello()})
-        if caller.line and caller.instance and caller.instance != hello.get("instance"):
-            caller.line.close(notify=True)  # the old instance is gone even if its end was not received
-        if not caller.line and not float(self.hook("imex_backoff")):
-            caller.backoff = 0.0
-            self._dial(caller)
+    async def _called(self, reader, writer):
+        with contextlib.closing(writer), contextlib.suppress(OSError, ValueError):
+            if hooks.read()["imex_block"] == "peer":
+                await reader.read()  # to the other side the port is silent
+                return
+            keep_alive(writer)
+            hello = json.loads(await reader.readline())
+            other = writer.get_extra_info("peername")[0]
+            caller = next((peer for peer in self.peers if peer.address == other and peer is not self.own), None)
+            known = caller is not None and caller.cell != "NODE_MAP_MISMATCH"
+            refused = self._refusal(hello) if known else "map"
+            if refused:
+                if known and caller.cell != "CONNECTED":
+                    self._refuse(caller, refused)
+                send(writer, {"refused": refused})
+                return
+            send(writer, self._hello())
+            if caller.cell == "CONNECTED" and caller.instance != hello["instance"]:
+                caller.writer.close()  # the old instance is gone even if its end was not received
+            if not float(hooks.read()["imex_backoff"]):
+                caller.again.set()
+            await reader.read()
 
     # The command service.
 
-    def _accept_client(self, sock, _other):
-        self.clients.add(wire.Line(self.loop, sock, on_message=self._queried, on_close=self.clients.discard))
-
-    def _queried(self, line, message):
-        self._advance()
-        row = {"status": self.state, "version": self.version}
-        row["id"] = None if self.own is None else self.own.number
-        row["connections"] = {} if self.own is None else {str(peer.number): peer.cell for peer in self.peers}
-        line.send(row)
+    async def _queried(self, reader, writer):
+        with contextlib.closing(writer), contextlib.suppress(OSError, ValueError):
+            await reader.readline()
+            self._advance()
+            row = {"status": self.state, "version": self.version, "id": self.own and self.own.number}
+            row["connections"] = {str(peer.number): peer.cell for peer in self.peers} if self.own else {}
+            send(writer, row)
 
     # Signals.
 
-    def signalled(self, number):
-        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            if self.hook("imex") != "deaf":
-                self._shut_down()
-        elif number == signal.SIGUSR1 and time.monotonic() - self.last_usr1 >= SIGUSR1_PAUSE:
-            self.last_usr1 = time.monotonic()
-            self._restart_connections()
+    def _stop(self):
+        if hooks.read()["imex"] != "deaf":
+            self.ended.set()
 
-    def _restart_connections(self):
-        if self.own is None:
+    def _reconnect(self):
+        if self.own is None or time.monotonic() - self.last_usr1 < SIGUSR1_PAUSE:
             return
+        self.last_usr1 = time.monotonic()
         self.log("INFO", "SIGUSR1 received, reloading the TLS files and restarting outgoing connections")
-        if self.tls:
-            try:
+        try:
+            if self.tls:
                 self._load_tls()
-            except StartError as error:
-                self.log("ERROR", str(error))
-                return
-        for peer in self.peers:
-            if peer is not self.own and peer.cell != "NODE_MAP_MISMATCH":
-                peer.address = config.resolve(peer.entry) or peer.address
-                line, peer.line, peer.backoff = peer.line, None, 0.0
-                if line:
-                    line.close()
-                self._dial(peer)
-
-    def _shut_down(self):
-        self.state = "SHUTTING_DOWN"
-        self.log("INFO", "Shutting down")
-        for line in [peer.line for peer in self.peers if peer.line] + list(self.inbound):
-            if isinstance(line, wire.Line):
-                line.send({"bye": 1})
-                line.close()
-        if os.path.exists(PERSIST):
-            os.unlink(PERSIST)
-        path = self.settings["IMEX_CMD_UNIX_DOMAIN_PATH"]
-        if path and os.path.exists(path):
-            os.unlink(path)
-        self.loop.running = False
+        except StartError as error:
+            self.log("ERROR", str(error))
+            return
+        self._connect()
 
 
 def main(arguments=None):
@@ -464,14 +334,10 @@ def main(arguments=None):
         return 0
     try:
         settings = config.read(options.get("-c", config.CONFIG))
-        for key in ("SERVER_PORT", "IMEX_CMD_PORT", "LOG_LEVEL"):
-            config.number(settings, key)
-        if settings["DAEMONIZE"] == "1":
-            return _in_background(settings)
-        return _serve(settings, lambda: None)
     except config.ConfigError as error:
         print(f"nvidia-imex: {error}", file=sys.stderr)
         return 1
+    return _in_background(settings) if settings["DAEMONIZE"] == "1" else _serve(settings, lambda: None)
 
 
 def _in_background(settings):
@@ -500,19 +366,9 @@ def _serve(settings, ready):
         file.write("nvidia-imex")
     daemon = Daemon(settings)
     try:
-        daemon.start()
+        asyncio.run(daemon.run(ready))
     except StartError as error:
         daemon.log("ERROR", str(error))
         print(f"nvidia-imex: {error}", file=sys.stderr)
         return 1
-    woken, wake = socket.socketpair()
-    for end in (woken, wake):
-        end.setblocking(False)
-    signal.set_wakeup_fd(wake.fileno())
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
-        signal.signal(number, lambda _number, _frame: None)
-    daemon.loop.watch(woken, 1, lambda _events: [daemon.signalled(number) for number in woken.recv(64)])
-    daemon.begin()
-    ready()
-    daemon.loop.run()
     return 0

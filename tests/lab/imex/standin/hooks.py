@@ -1,15 +1,16 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The faults that a test sets in the stand-in, and its version."""
+"""The faults that a test sets in the stand-in, its version and its times."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 
 HOOKS = "/opt/nvlink-lab/imex"
-CAPTURED = os.environ.get("NVIDIA_IMEX_STANDIN_CAPTURED", "/opt/nvlink-lab/imex-captured.json")
+CAPTURED = "/opt/nvlink-lab/imex-captured.json"
 SESSION = "/run/nvidia-imex-standin.session"
 
 # imex: ok; start_hangs, the parent never returns; init_gpu, it never becomes READY; deaf, it ignores SIGTERM; in_use,
@@ -29,7 +30,7 @@ def read() -> dict:
 
 
 def captured(mode: str) -> str | None:
-    """What nvidia-imex-ctl prints for -q, -N or -Nj in a lab that was made from a support bundle; None elsewhere."""
+    """What nvidia-imex-ctl prints for -q, -N or -N -j in a lab that was made from a support bundle; None elsewhere."""
     try:
         with open(CAPTURED, encoding="utf-8") as file:
             text = json.load(file).get(mode)
@@ -42,3 +43,10 @@ def version() -> str:
     """The version of the package that this is installed from."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "VERSION"), encoding="ascii") as file:
         return file.read().strip()
+
+
+def stamp() -> str:
+    """Now as the real tools print it: M/D/YYYY HH:MM:SS.mmm."""
+    now = time.time()
+    day = time.localtime(now)
+    return f"{day.tm_mon}/{day.tm_mday}/{day.tm_year} {time.strftime('%H:%M:%S', day)}.{int(now % 1 * 1000):03d}"
