@@ -11,6 +11,7 @@ Slurm 24.11 and 26.05 do in another way runs on both.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +119,7 @@ class Site:
         wait_for(lambda: self.ctl("squeue --noheader") == "", "no job is left")
         self.roles.on(
             TRAYS,
-            f"systemctl stop nvidia-imex; rm -rf {RUN}/state.json {RUN}/note.* /run/nvidia-imex"
+            f"systemctl stop nvidia-imex foreign 2>/dev/null; rm -rf {RUN}/state.json {RUN}/note.* /run/nvidia-imex"
             " /var/log/nvidia-imex.log /etc/nvidia-imex/nodes_config.cfg /tmp/*.out;"
             "journalctl --quiet --rotate; journalctl --quiet --vacuum-time=1s",
         )
@@ -252,41 +253,24 @@ def test_a_job_of_one_tray_gets_a_daemon_only_with_min_trays_1(site: Site) -> No
 
 
 @pytest.mark.long
-def test_the_daemon_reconnects_to_a_late_member(site: Site) -> None:
-    for tray in FIRST:
-        site.order(tray, imex_backoff="60")  # longer than the prolog waits
+@pytest.mark.parametrize("leftover", [False, True])
+def test_a_late_member_is_connected(site: Site, leftover: bool) -> None:
+    """Also where it still has the daemon of a job whose epilog did not run: the two match after both restarted."""
+    if leftover:
+        site.on("r01t02", f"mkdir -p {RUN}; echo '{{}}' > {RUN}/state.json")
+        site.on("r01t02", f"printf '198.51.100.12\\n198.51.100.11\\n' > {NODES_FILE}; systemctl start nvidia-imex")
+        assert site.on("r01t02", "pgrep -x nvidia-imex")
+    else:
+        for tray in FIRST:
+            site.order(tray, imex_backoff="60")  # longer than the prolog waits: it signals the daemon
     site.settings(wait=40)
     site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {LATE}; chmod 755 {LATE}")
     try:
-        assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
-    finally:
-        site.on("r01t02", f"rm {LATE}")
-
-
-@pytest.mark.long
-def test_the_daemon_of_a_job_whose_epilog_did_not_run(site: Site) -> None:
-    site.on("r01t02", f"mkdir -p {RUN}; echo '{{}}' > {RUN}/state.json")
-    site.on("r01t02", "printf '198.51.100.12\\n198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg")
-    site.on("r01t02", "systemctl start nvidia-imex")
-    assert site.on("r01t02", "pgrep -x nvidia-imex")
-    site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {LATE}; chmod 755 {LATE}")
-    site.settings(wait=40)
-    try:
-        # The first tray connects to the old daemon, and the two do not match until both restart.
         printed = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
         assert printed.count("198.51.100.11,198.51.100.12 READY") == 2, printed
     finally:
         site.on("r01t02", f"rm {LATE}")
     site.is_clean()
-
-
-@pytest.mark.long
-def test_an_unclean_stop_does_not_delay_the_next_job(site: Site) -> None:
-    site.order("r01t01", imex_imports="true")
-    script = "sleep 4; test $(hostname) = r01t01 && pkill -KILL -x nvidia-imex; sleep 1"
-    site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{script}'")
-    site.is_clean()
-    assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
 
 
 # --- Faults: one reason each, and the policy applied to job and tray.
@@ -330,23 +314,55 @@ def test_the_policy_drain(each: Site) -> None:
     each.order("r01t02", imex="in_use")
     number = each.submit(f"-N2 -w {','.join(FIRST)}")
     wait_for(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
-    assert "Reason=IMEX: " in each.ctl("scontrol show node r01t02")
-    assert "NV_ERR_IN_USE" in each.ctl("scontrol show node r01t02")
+    shown = each.ctl("scontrol show node r01t02")
+    assert re.search("Reason=IMEX: .*NV_ERR_IN_USE", shown), shown
     each.state_is(number, "PENDING")
     wait_for(lambda: "held" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is held by Slurm")
 
 
+# A daemon of the site's own, on r01t01.
+FOREIGN = (
+    "echo 198.51.100.11 > /root/nodes; sed 's#^IMEX_NODE.*#IMEX_NODE_CONFIG_FILE=/root/nodes#'"
+    " /etc/nvidia-imex/config.cfg > /root/foreign.cfg;"
+    " systemd-run --quiet --unit=foreign --property=Type=forking nvidia-imex -c /root/foreign.cfg"
+)
+ALONE = {"policy": "drain", "members": [["r01t02", ADDRESSES["r01t02"]]], "sha256": "0"}
+
+
 @pytest.mark.long
-def test_the_policy_requeue_holds_the_job_after_the_last_requeue(site: Site) -> None:
-    site.settings(max_requeues=0, wait=8)
-    site.order("r01t02", imex="in_use")
+@pytest.mark.parametrize(
+    ("changes", "of_second", "script", "reason"),
+    [
+        ({"max_requeues": 0}, {}, "", "NV_ERR_IN_USE"),
+        ({"channel0": True}, {}, "", "the driver has no IMEX channels"),
+        ({}, {}, FOREIGN, "that neither a job nor nvidia-imex.service started"),
+        # Its own prolog finds no other member and succeeds; that of the other reads its settings.
+        ({"policy": "drain", "clique": TRAYS}, ALONE, "", "r01t02 and this tray have different members of clique a"),
+    ],
+)
+def test_a_job_is_requeued_or_held_for_one_reason_and_no_tray_drained(
+    site: Site, changes: dict[str, Any], of_second: dict[str, Any], script: str, reason: str
+) -> None:
+    site.settings(wait=8, **changes)
+    if of_second:
+        site.settings(["r01t02"], wait=8, **of_second)
+    site.order("r01t01", imex="in_use" if "max_requeues" in changes else "ok")
+    site.on("r01t01", script)
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
-    wait_for(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
+    site.logs("r01t01", reason)
+    if "max_requeues" in changes:
+        wait_for(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
+        # Slurm requeues batch jobs only: another job is cancelled, and srun prints why.
+        printed = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
+        assert reason in printed
+        assert "r01t01\n" not in printed
+    else:
+        site.is_requeued(number)
     assert "drain" not in site.ctl("sinfo -hN -o %T")
-    # Slurm requeues batch jobs only: another job is cancelled, and srun prints why.
-    printed = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
-    assert "NV_ERR_IN_USE" in printed
-    assert "r01t01\n" not in printed
+    if script:
+        assert site.on("r01t01", "systemctl is-active foreign; systemctl stop foreign") == "active\n"
+    site.ctl(f"scancel {number}")
+    site.is_clean()
 
 
 @pytest.mark.long
@@ -417,12 +433,7 @@ def test_a_job_that_shrinks_keeps_one_domain_on_the_trays_that_stay(site: Site) 
 
 
 @pytest.mark.long
-def test_the_driver_without_channels_and_channel0(site: Site) -> None:
-    site.settings(channel0=True)
-    number = site.submit(f"-N2 -w {','.join(FIRST)}")
-    site.is_requeued(number)
-    site.logs("r01t01", "the driver has no IMEX channels")
-    site.ctl(f"scancel {number}")
+def test_channel0_is_of_the_job(site: Site) -> None:
     for tray in FIRST:
         site.on(tray, "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
     site.settings(channel0=True, proc_devices="/root/devices")
@@ -456,39 +467,6 @@ def test_a_suspended_job_keeps_its_domain(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_tray_that_missed_a_run_drains_no_tray_and_is_named(site: Site) -> None:
-    """Its own prolog finds no other member and succeeds; those of the others read its settings and requeue the job."""
-    site.settings(clique=TRAYS, policy="drain", wait=8)
-    site.settings(["r01t02"], policy="drain", wait=8, members=[["r01t02", ADDRESSES["r01t02"]]], sha256="0")
-    number = site.submit(f"-N2 -w {','.join(FIRST)}")
-    site.is_requeued(number)
-    site.logs("r01t01", "r01t02 and this tray have different members of clique a")
-    assert "drain" not in site.ctl("sinfo -hN -o %T")
-    site.ctl(f"scancel {number}")
-    site.is_clean()
-
-
-# --- The epilog by itself.
-
-ENVIRON = "env -i SLURM_JOB_ID=%s SLURMD_NODENAME=r01t01 SLURM_JOB_NODELIST=r01t01 SLURM_JOB_NUM_NODES=1"
-
-
-@pytest.mark.long
-def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
-    for _time in range(2):
-        assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && echo fine") == "fine\n"
-    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
-    site.is_ready("r01t01")
-    # The epilog of another job does not stop the daemon.
-    assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && pgrep -x nvidia-imex") != ""
-    for _time in range(2):
-        assert site.on("r01t01", f"{ENVIRON % number} {EPILOG} && echo fine") == "fine\n"
-    site.is_clean(["r01t01"])
-    site.ctl(f"scancel {number}")
-    site.is_clean()
-
-
-@pytest.mark.long
 def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     for tray in FIRST:
         site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {domain.DROP_IN}; systemctl daemon-reload")
@@ -497,26 +475,11 @@ def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     site.is_clean()
     site.logs("r01t01", "did not end by SIGTERM")
     assert "did not end" not in site.journal("r01t02")
-    assert site.on("r01t01", "ls /run/nvidia-imex/persist.dat 2>/dev/null") == ""
+    # Its unclean stop does not delay the next job.
+    assert site.on("r01t01", f"ls {files.PERSIST_FILE} 2>/dev/null") == ""
     site.order("r01t01", imex="ok", imex_imports="false")
+    assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
     assert site.roles.role(imex_owner="job", **ROLE).rc == 0
-
-
-@pytest.mark.long
-def test_an_unmanaged_daemon_is_not_stopped(site: Site) -> None:
-    site.on(
-        "r01t01",
-        "echo 198.51.100.11 > /root/nodes; sed 's#^IMEX_NODE.*#IMEX_NODE_CONFIG_FILE=/root/nodes#'"
-        " /etc/nvidia-imex/config.cfg > /root/foreign.cfg",
-    )
-    site.on("r01t01", "systemd-run --quiet --unit=foreign --property=Type=forking nvidia-imex -c /root/foreign.cfg")
-    try:
-        number = site.submit(f"-N2 -w {','.join(FIRST)}")
-        site.is_requeued(number)
-        site.logs("r01t01", "that neither a job nor nvidia-imex.service started")
-        assert site.on("r01t01", "systemctl is-active foreign") == "active\n"
-    finally:
-        site.on("r01t01", "systemctl stop foreign")
 
 
 # --- The role. Nothing follows its tests, so they leave the trays without IMEX per job.
@@ -645,6 +608,9 @@ def test_every_change_of_owner_removes_the_files_of_the_former_one(newer: Site) 
     racks.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     for step in range(6):
         given = walk(racks, {tray: owners[step] for tray, owners in WALKS.items()})
+    assert racks.facts("r01t04", proc_devices=DEVICES)["channels"]["devices"] == [
+        {"name": f"channel{minor}", "major": 4, "minor": minor, "mode": "0666"} for minor in (0, 2)
+    ]
     again = racks.role("--check", **given)
     assert (again.rc, again.changed) == (0, 0), again.text
     assert racks.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4

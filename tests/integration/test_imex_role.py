@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import test_isvctl
 from .commands import CONFIG, ansible, environment
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.lab
 
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 ONE = {"r01": TRAYS}
-DRIVER = imex.versions()[0]
+DRIVER = imex.VERSIONS[0]
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # ssh detects a tray that dies during a task in time, and does not give up one that is slow.
@@ -85,44 +87,21 @@ class Racks:
     def __init__(self, running: RunningLab, folder: Path) -> None:
         self.lab, self.folder = running, folder
         self.fabric = folder / "fabric.json"
-        self.addresses = {
-            name: found.group(1)
-            for name in re.findall(r"(?m)^ +(r\d\dt\d\d):$", running.inventory.read_text())
-            if (found := re.search(rf"{name}:\n +ansible_host: (\S+)", running.inventory.read_text()))
-        }
+        found = re.findall(r"(?m)^ +(r\d\dt\d\d):\n +ansible_host: (\S+)", running.inventory.read_text())
+        self.addresses = dict(found)
 
     def cliques(self, members: dict[str, list[str]]) -> None:
         """The fabric file: clique -> trays."""
-        document = {
-            "schema_version": 1,
-            "domains": {
-                name: {
-                    "cluster_uuid": f"9f3c0000-0000-4000-8000-{number:012d}",
-                    "chassis_serials": [f"{number}"],
-                    "expected_trays": 18,
-                }
-                for number, name in enumerate(members, 1)
-            },
-            "cliques": {
-                name: {"domain": name, "clique_id": 32766, "block": {"name": name, "position": number}}
-                for number, name in enumerate(members)
-            },
-            "trays": {
-                tray: {
-                    "clique": name,
-                    "tray_index": number,
-                    "gpu_uuids": [],
-                    "imex_address": self.addresses[tray],
-                    "slurm_node": tray,
-                    "kubernetes_node": tray,
-                    "why": "placed for a test",
-                }
-                for name, trays in members.items()
-                for number, tray in enumerate(trays)
-            },
-            "overrides": [],
-        }
-        self.fabric.write_text(json.dumps(document))
+        made = fabrics.fabric(racks=1, trays=len(TRAYS), split=()).as_dict()
+        (domain,), (clique,), trays = made["domains"].values(), made["cliques"].values(), made["trays"]
+        made.update(domains={}, cliques={}, trays={})
+        for number, (name, placed) in enumerate(members.items()):
+            uuid = f"9f3c0000-0000-4000-8000-{number:012d}"
+            made["domains"][name] = {**domain, "cluster_uuid": uuid, "chassis_serials": [str(number)]}
+            made["cliques"][name] = {**clique, "domain": name, "block": {"name": name, "position": number}}
+            for tray in placed:
+                made["trays"][tray] = {**trays[tray], "clique": name, "imex_address": self.addresses[tray]}
+        self.fabric.write_text(json.dumps(made))
 
     def arguments(self, trays: list[str] | None = None, forks: int = 4, **variables: Any) -> list[str]:
         """Of a run of playbook rackscale.nvlink.imex."""
@@ -323,7 +302,7 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     wait_for(lambda: newer in journal(up, off), "the check at boot logs the reason")
     wait_for(lambda: up.read(off, "systemctl is-active nvidia-imex") == "inactive", "it stays off")
     assert up.status(TRAYS[0]) == "UP"
-    assert "!M!" not in up.read(TRAYS[2], "nvidia-imex-ctl -N").partition("Nodes:")[2]
+    assert "NODE_MAP_MISMATCH" not in up.read(TRAYS[2], "nvidia-imex-ctl -N -j")
 
     # The role on that tray alone reads the generation of its clique's other trays, and does not change them.
     before = up.pids()[:3]
@@ -351,7 +330,7 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
     assert up.read(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
     assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])
     up.on(TRAYS[2:3], f"rm {domain.DROP_IN}; systemctl daemon-reload; systemctl start nvidia-imex")
-    wait_for(lambda: "!M!" in up.read(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they are disconnected")
+    wait_for(lambda: "NODE_MAP_MISMATCH" in up.read(TRAYS[0], "nvidia-imex-ctl -N -j"), "they are disconnected")
     before = up.pids()
     play = up.role()
     assert play.rc == 0, play.text
@@ -363,8 +342,8 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
 def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None:
     """Two trays get the package named after the branch. The site has its own templates, and a key of a new release."""
     for tray in TRAYS:
-        up.order(tray, driver_version=imex.versions()[2])
-    plain, branch = "nvidia-imex", f"nvidia-imex-{imex.versions()[2].partition('.')[0]}"
+        up.order(tray, driver_version=imex.VERSIONS[2])
+    plain, branch = "nvidia-imex", f"nvidia-imex-{imex.VERSIONS[2].partition('.')[0]}"
     names: dict[str, Any] = {"imex_package": f"{{{{ '{branch}' if inventory_hostname in {TRAYS[2:]} else '' }}}}"}
     names["imex_config_extra"] = {"IMEX_NEWER_KEY": "kept"}
     for name, more in (
@@ -378,7 +357,7 @@ def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None
     assert play.rc == 0, play.text
     assert up.is_up()
     query = "dpkg-query -W -f '${db:Status-Abbrev}${Package} ${Version}\\n' 'nvidia-imex*' | sed -n 's/^ii *//p'"
-    expected_packages = [f"{name} {imex.versions()[2]}-1" for name in (plain, plain, branch, branch)]
+    expected_packages = [f"{name} {imex.VERSIONS[2]}-1" for name in (plain, plain, branch, branch)]
     assert [text.strip() for text in up.on(TRAYS, query)] == expected_packages
     for package, pin in zip(expected_packages, up.on(TRAYS, f"cat {packages.APT_PIN}")):
         assert "Package: {}\nPin: version {}\n".format(*package.split()) in pin
@@ -423,30 +402,6 @@ def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
     assert play.recap[dies]["unreachable"] == 1, play.text
     assert (up.status(TRAYS[0]), up.status(TRAYS[3])) == ("DEGRADED", "UP")
     assert len(re.findall(rf"tray_unreachable: [^\n]*{dies}", play.text)) == 1, play.text
-
-
-@pytest.mark.long
-def test_the_ctl_prints_a_member_that_is_stopped_as_published(up: Racks) -> None:
-    """By captures of the real one, which the stand-in follows."""
-    up.on(TRAYS[3:], "systemctl stop nvidia-imex")
-    wait_for(lambda: "RECOVERING" in up.read(TRAYS[0], "nvidia-imex-ctl -N -j"), "the loss is reported")
-    domain = json.loads(up.read(TRAYS[0], "nvidia-imex-ctl -N -j"))
-    absent, cells = domain["nodes"]["3"], domain["nodes"]["0"]["connections"]
-    assert [absent[key] for key in ("status", "version", "hostName", "changed")] == ["UNAVAILABLE", "", "N/A", False]
-    assert {cell["status"] for cell in absent["connections"].values()} == {"INVALID"}
-    assert [cells[number]["status"] for number in "0123"] == ["CONNECTED"] * 3 + ["RECOVERING"]
-    text = up.read(TRAYS[0], "nvidia-imex-ctl -N")
-    for line in (
-        rf"Node #0 +[-*] {up.addresses[TRAYS[0]]}( \*)? +- READY +- Version: [0-9.]+$",
-        rf"Node #3 +- {up.addresses[TRAYS[3]]} +- UNAVAILABLE",
-        r" *Nodes From\\To +0 +1 +2 +3",
-        r" +0 +C +C +C +R",
-        r" +3 +I +I +I +I",
-        "Domain State: DEGRADED",
-    ):
-        assert re.search(rf"(?m)^{line}", text), (line, text)
-    assert up.read(TRAYS[0], "nvidia-imex-ctl -q") == "READY"
-    assert re.search(r"\d{3}\.\d+\.\d+$", up.read(TRAYS[0], "nvidia-imex --version"))
 
 
 # A run that is killed, with its modules on the trays, at a step of a change: the text that it printed before, and what
@@ -523,26 +478,6 @@ def test_the_provider_for_isvctl_fails_exactly_what_is_broken(up: Racks) -> None
 RELOADS = "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log"
 
 
-def certificates(racks: Racks, name: str) -> dict[str, str]:
-    """A key and certificate for each tray of an authority of that name, by openssl; imex_tls_files that name them."""
-
-    def openssl(line: str) -> None:
-        subprocess.run(["openssl", *line.split()], check=True, capture_output=True)
-
-    authority, new_key = racks.folder / name, "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-    if not authority.with_suffix(".pem").exists():
-        files_of = f"-keyout {authority}.key -out {authority}.pem"
-        openssl(f"req -x509 {new_key} -days 1 {files_of} -subj /CN={name} -addext basicConstraints=critical,CA:TRUE")
-    for tray in TRAYS:
-        leaf = racks.folder / tray
-        leaf.with_suffix(".ext").write_text(f"subjectAltName=IP:{racks.addresses[tray]}\n")
-        openssl(f"req {new_key} -keyout {leaf}.key -out {leaf}.csr -subj /CN={tray}")
-        signed = f"-CA {authority}.pem -CAkey {authority}.key -CAcreateserial -days 1 -extfile {leaf}.ext"
-        openssl(f"x509 -req -in {leaf}.csr {signed} -out {leaf}.pem")
-    own = f"{racks.folder}/{{{{ inventory_hostname }}}}"
-    return {"key": f"{own}.key", "certificate": f"{own}.pem", "authority": f"{authority}.pem"}
-
-
 @pytest.mark.long
 def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     chosen = {"imex_tls": "ca", "imex_tls_ca_dir": str(up.folder / "ca")}
@@ -556,6 +491,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     modes = up.on(TRAYS, f"stat -c '%a %U' {domain.TLS_FOLDER} {' '.join(domain.TLS_FILES.values())}")
     assert modes == ["700 root\n600 root\n600 root\n600 root\n"] * 4
     before = up.pids()
+    shutil.copytree(up.folder / "ca", up.folder / "site")
     rotated = up.role("--diff", **chosen, imex_tls_rotate=True)
     assert rotated.rc == 0, rotated.text
     assert key.splitlines()[1] not in rotated.text
@@ -565,35 +501,18 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert "0\n" not in reloads
     wait_for(up.is_up, "they are connected with the new certificates")
 
-    # The site's own files replace them, which restarts no daemon either.
-    play = up.role("--diff", imex_tls="site", imex_tls_files=certificates(up, "site"))
+    # The site's own files, here those of before, replace them, which restarts no daemon either.
+    own = f"{up.folder}/site/{{{{ inventory_hostname }}}}"
+    paths = {"key": f"{own}.key", "certificate": f"{own}.pem", "authority": f"{up.folder}/site/ca.pem"}
+    play = up.role("--diff", imex_tls="site", imex_tls_files=paths)
     assert play.rc == 0, play.text
     assert "PRIVATE KEY" not in play.text
     assert all(int(now) > int(then) for now, then in zip(up.on(TRAYS, RELOADS), reloads))
-    assert up.read(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == (up.folder / f"{TRAYS[3]}.key").read_text().strip()
+    site = (up.folder / "site" / f"{TRAYS[3]}.key").read_text().strip()
+    assert up.read(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == site
     assert up.pids() == before
     wait_for(up.is_up, "they are connected with the site's certificates")
     off = up.role()
     assert off.rc == 0, off.text
     assert up.is_up()
     assert up.on(TRAYS, f"ls -d {domain.TLS_FOLDER} 2>/dev/null || true") == [""] * 4
-
-
-# Facts that depend on processes and devices of a tray; tests/unit has a finding for each fault.
-
-
-@pytest.mark.long
-def test_channels(up: Racks) -> None:
-    # The lab's kernel has no such line, so the test gives one of the terminals', which containers may have.
-    channels = "/dev/nvidia-caps-imex-channels"
-    up.on(TRAYS[:1], "printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
-    up.on(TRAYS[:1], f"mkdir -p {channels}; cd {channels}; mknod -m 0666 channel0 c 4 0; mknod -m 0600 channel1 c 5 1")
-    try:
-        facts = up.facts(TRAYS[0], proc_devices="/root/devices")
-    finally:
-        up.on(TRAYS[:1], f"rm -r {channels}")
-    assert facts["channels"]["devices"] == [
-        {"name": "channel0", "major": 4, "minor": 0, "mode": "0666"},
-        {"name": "channel1", "major": 5, "minor": 1, "mode": "0600"},
-    ]
-    assert "imex_channel_stale" in {note["code"] for note in facts["findings"]}
