@@ -242,16 +242,18 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
-CELLS = st.dictionaries(st.sampled_from(["0", "1", "x", "9" * 9]), st.fixed_dictionaries({"status": JSON}) | JSON)
+CELL = st.sampled_from(["CONNECTED", {"status": "CONNECTED"}]) | st.fixed_dictionaries({"status": JSON}) | JSON
+CELLS = st.dictionaries(st.sampled_from(["0", "1", "x"]), CELL)
 NODE = st.fixed_dictionaries({"status": JSON, "version": JSON, "connections": CELLS | JSON})
 DOMAIN = st.fixed_dictionaries({"nodes": st.fixed_dictionaries({"0": NODE | JSON}), "status": JSON})
 
 
-@given(state=TEXT, domain=TEXT | DOMAIN.map(json.dumps), rc=st.integers(-9, 255), nodes=TEXT, others=st.lists(TEXT))
-def test_any_readings_of_a_tray_give_facts(state: str, domain: str, rc: int, nodes: str, others: list[str]) -> None:
-    config, record, log, *_rest = [*others, "", "", ""]
+@given(TEXT, DOMAIN.map(json.dumps), st.lists(TEXT))
+def test_any_readings_of_a_tray_give_facts(state: str, domain: str, texts: list[str]) -> None:
+    entries = files.render_nodes(addresses(3))
+    nodes, config, record, log, *_rest = [*texts, entries, "", "", ""] if texts[3:] else [entries, *texts, "", "", ""]
     facts = tray(
-        answers={"state": answer(state, rc), "domain": answer(domain, rc)},
+        answers=answers(state, domain),
         nodes={"path": "/n", "text": nodes, "changed_at": 1.0},
         config={"path": "/c", "text": config},
         record={"path": "/r", "text": record},
