@@ -11,7 +11,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,8 +49,8 @@ class Site:
         command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", file]
         return ansible(*command, *arguments, check=check)
 
-    def slurm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.playbook("slurm", "-e", "slurm_topology_manage_conf=true", *arguments, check=check)
+    def slurm(self) -> str:
+        return self.playbook("slurm", "-e", "slurm_topology_manage_conf=true", "--diff").stdout
 
     def rollout(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Drain, change and resume the trays of r01b."""
@@ -60,16 +59,9 @@ class Site:
         steps = {"rollout_steps": ["drain", "hook", "resume"], "rollout_hook": str(hook), "rollout_trays": "r01b"}
         return self.playbook("rollout", "-e", json.dumps({"rollout_name": "change", **steps}), *arguments, check=check)
 
-    def fabric(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.fabric_file.read_text())
-        return document
-
-    def clique(self, tray: str) -> str:
-        name: str = self.fabric()["trays"][tray]["clique"]
-        return name
-
     def members(self, clique: str) -> set[str]:
-        return {name for name, tray in self.fabric()["trays"].items() if tray["clique"] == clique}
+        trays = json.loads(self.fabric_file.read_text())["trays"]
+        return {name for name, tray in trays.items() if tray["clique"] == clique}
 
     def job(self, *arguments: str) -> set[str]:
         """Where the tasks of a real job ran."""
@@ -85,14 +77,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(racks, directory)
 
 
-def test_the_trays_are_discovered_over_ssh_and_accepted(site: Site) -> None:
+def test_the_trays_are_discovered_over_ssh_accepted_and_slurms_blocks(site: Site) -> None:
     site.playbook("discover", "-e", "fabric_accept=gates")
     assert site.members("r01a") == {"r01t01", "r01t02"}
     assert site.members("r01b") == {"r01t03", "r01t04"}
-
-
-def test_slurm_runs_the_blocks(site: Site) -> None:
-    site.slurm("--diff")
+    site.slurm()
     running = site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert re.search(r"BlockName=r01a .*Nodes=r01t\[01-02\]", running)
     assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", running)
@@ -110,6 +99,8 @@ def test_a_rollout_changes_no_tray_on_which_a_job_runs(site: Site) -> None:
     job = site.racks.exec("ctl", *submit).stdout.strip()
     wait = f"for i in $(seq 300); do [ $(squeue -h -j {job} -o %T) = RUNNING ] && exit; sleep 0.2; done; squeue; exit 1"
     site.racks.exec("ctl", "bash", "-c", wait)
+    shown = site.playbook("render", "--tags", "report", "-e", "report_jobs=true").stdout
+    assert re.search(rf"r01t03 .* {job}\b", shown), "its jobs stand next to a tray"
     stopped = site.rollout("-e", "rollout_drain_wait=1", check=False)
     assert stopped.returncode != 0
     assert f"job {job} still runs after 1 seconds; wait for it to end" in " ".join(stopped.stdout.split())
@@ -132,18 +123,15 @@ def test_a_job_across_two_cliques_is_refused_if_one_would_hold_it(site: Site) ->
     assert "do not have shared block" in log, "it is the topology that refuses it"
 
 
-def test_a_tray_moves_when_its_gpus_report_another_clique(site: Site) -> None:
+def test_a_tray_moves_when_its_gpus_report_another_clique_and_the_next_job_follows_it(site: Site) -> None:
     """A proposal is reviewed by its sha256."""
     site.racks.set("r01t02", "clique=2")
     site.playbook("discover")
     proposed = json.loads((site.directory / "fabric.proposed.json").read_text())
     assert [(row["tray"], row["from"], row["to"]) for row in proposed["changes"]] == [("r01t02", "r01a", "r01b")]
-    assert site.clique("r01t02") == "r01a", "nothing moves before a person accepts"
+    assert "r01t02" in site.members("r01a"), "nothing moves before a person accepts"
 
     site.playbook("accept", "-e", f"fabric_proposal={proposed['sha256']}")
-    assert site.clique("r01t02") == "r01b"
-
-
-def test_the_move_shows_in_the_diff_and_the_next_job_follows_it(site: Site) -> None:
-    assert "r01t02: r01a -> r01b" in site.slurm("--diff").stdout
+    assert "r01t02" in site.members("r01b")
+    assert "r01t02: r01a -> r01b" in site.slurm()
     assert site.job("--nodes=3") == {"r01t02", "r01t03", "r01t04"}

@@ -17,7 +17,6 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from . import hostile
 from .commands import ansible, unchanged
-from .conftest import RunningLab
 
 PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
 
@@ -87,24 +86,3 @@ def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypat
     (folder / "hosts.ini").write_text(f"[slurm_controller]\n{nowhere}\n[all:vars]\nreport_jobs=true\n")
     silent = play(folder, "report", inventory=str(folder / "hosts.ini"))
     assert re.search(r"(?m)^.*r01t04 .*r01 @0 +[0-9]+ *$", silent)
-
-
-@pytest.mark.long
-@pytest.mark.lab
-def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, folder: Path) -> None:
-    nodes = four_trays.exec("ctl", "sinfo", "--noheader", "--format=%n").stdout.split()
-    fabric = fabrics.fabric(racks=1, trays=4, first_index=1)
-    for tray, node in zip(fabric.trays, sorted(nodes), strict=True):
-        fabric.trays[tray]["slurm_node"] = node
-    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
-    with_jobs = ("-e", "report_jobs=true")
-    idle = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
-    assert re.search(r"r01t01 .*r01 @0 +[0-9]+ *$", idle, re.MULTILINE)
-    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 600").stdout.strip()
-    four_trays.exec("ctl", "sh", "-c", f"until squeue -h -t R -j {job} | grep -q .; do sleep 0.1; done")
-    try:
-        busy = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
-    finally:
-        four_trays.exec("ctl", "scancel", job)
-    assert len(re.findall(rf"(?m)^.*r01t0[1-4] .*r01 @0 +[0-9]+ +{job}$", busy)) == 4
-    assert (folder / "report" / "index.html").read_text().count(f"<dt>Jobs</dt><dd>{job}</dd>") == 4
