@@ -47,7 +47,8 @@ def first_error(failures: Sequence[Failure]) -> str:
 def message(rows: Sequence[Failure]) -> str:
     """The message of equal failures: ``r01t[01-17]: The driver has no IMEX channels.``"""
     text, tray = rows[0]["message"], rows[0]["tray"]
-    return text if len(rows) == 1 or tray is None else text.replace(tray, _fold(rows))
+    names = hostlist.fold(natural_sorted(row["tray"] or "" for row in rows))
+    return text if len(rows) == 1 or tray is None else text.replace(tray, names)
 
 
 def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
@@ -61,7 +62,3 @@ def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
         is_alone = "\0" not in text or _PART_OF_WORD.search(text)
         groups.setdefault((*key, str(len(groups)) if is_alone else ""), []).append(row)
     yield from groups.values()
-
-
-def _fold(rows: Sequence[Failure]) -> str:
-    return hostlist.fold(natural_sorted(row["tray"] or "" for row in rows))
