@@ -22,7 +22,7 @@ from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
 from .test_dra_driver_role import LABELLED, printed
-from .workloads import DOMAIN, until
+from .workloads import DOMAIN, until, with_helm
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 
@@ -69,13 +69,7 @@ class Racks:
         self, playbook: str, given: dict[str, Any], *options: str, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         arguments = ["-i", self.lab.inventory, playbook, "-e", json.dumps(given), *options]
-        return ansible("ansible-playbook", *arguments, check=check, timeout=600, **self.environment())
-
-    def environment(self) -> dict[str, str]:
-        homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
-        direct = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
-        # kubernetes.core.helm calls one of its own return values deprecated at every use.
-        return {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes, **direct}
+        return ansible("ansible-playbook", *arguments, check=check, timeout=600, **with_helm(self.folder))
 
     def units(self) -> set[str]:
         """The states of nvidia-imex.service on the trays."""
@@ -138,7 +132,7 @@ def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks, monkey
     """In the order of a site: from nothing to a pod, the driver, the schedulers' objects, then their removal."""
     quick_start = "docs/quick-start-kubernetes.md"
     monkeypatch.setenv("PATH", f"{programs.kubectl().parent}{os.pathsep}{os.environ['PATH']}")
-    shell = pages.Shell(racks.folder, KUBECONFIG=str(racks.cluster.kubeconfig), **racks.environment())
+    shell = pages.Shell(racks.folder, KUBECONFIG=str(racks.cluster.kubeconfig), **with_helm(racks.folder))
     (racks.folder / "hosts.yml").write_text(racks.lab.inventory.read_text())
     (racks.folder / "group_vars").mkdir()
     # The page's own, with those of the lab. The pages name no hosts: these are in the group nvlink.

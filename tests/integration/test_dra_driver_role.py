@@ -26,7 +26,8 @@ from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
 from .conftest import NEWEST_KUBERNETES, OLDEST_KUBERNETES
-from .workloads import CLAIMS, DEPLOYMENTS, DOMAIN, FOUR, ONLY_DOMAINS, until, workload
+from .test_k8s_topology import serve, small
+from .workloads import CLAIMS, DEPLOYMENTS, DOMAIN, FOUR, ONLY_DOMAINS, until, with_helm, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -49,7 +50,7 @@ class Site:
 
     def __init__(self, running: ControlPlane, folder: Path) -> None:
         self.running, self.folder = running, folder
-        self.chart = chart.folder(folder)
+        self.chart = chart.newest(folder)
         self.version = yaml.safe_load((self.chart / "Chart.yaml").read_text())["version"]
         self.helm = "4"
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
@@ -74,17 +75,11 @@ class Site:
         }
         file = self.folder / f"given-{time.monotonic_ns()}.json"
         file.write_text(json.dumps(given))
-        # kubernetes.core.helm warns about one of its own return values at every use.
-        trust = {"SSL_CERT_FILE": str(self.running.authority)}
-        quiet = {"ANSIBLE_DEPRECATION_WARNINGS": "false"}
-        quiet["TMPDIR"] = str(self.folder)
-        homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
-        proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         inventory = ("--inventory", self.folder / "inventory.yml")
+        own = {"SSL_CERT_FILE": str(self.running.authority), "TMPDIR": str(self.folder)}
         return ansible(
             "ansible-playbook", *inventory, "--extra-vars", f"@{file}", *arguments, self.folder / play,
-            check=check,
-            **homes, **proxies, **quiet, **trust,
+            check=check, **with_helm(self.folder), **own,
         )  # fmt: skip
 
     def install(self) -> None:
@@ -239,7 +234,7 @@ def test_helm_3_works_too(site: Site) -> None:
 @pytest.mark.long
 @OLDEST_KUBERNETES
 def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Site) -> None:
-    old = chart.folder(site.folder / "old", "25.12.0")
+    old = chart.before_renaming(site.folder)
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-the-old-chart"}}
     (old / "templates" / "gone.yaml").write_text(yaml.safe_dump(gone))
     values = (*ONLY_DOMAINS, "--set-string", "logVerbosity=secret")
@@ -342,22 +337,9 @@ def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(sit
 @pytest.mark.long
 @OLDEST_KUBERNETES
 def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> None:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "gpuclusters.nvidia.com"},
-        "spec": {
-            "group": "nvidia.com",
-            "scope": "Cluster",
-            "names": {"kind": "GPUCluster", "plural": "gpuclusters"},
-            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
-        },
-    }
-    site.running.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
-    site.running.kubectl("wait", "--for=condition=Established", "crd/gpuclusters.nvidia.com", "--timeout=30s")
+    ((_kind, path),) = serve(site.running.api(), [small("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters")])
     theirs = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}}
-    site.running.kubectl("apply", "-f", "-", stdin=json.dumps(theirs))
+    site.running.api().create(path, theirs)
     # With a GPUCluster no device plugin gives the nodes GPUs.
     for name in TRAYS:
         without_gpus(site, name)

@@ -70,7 +70,7 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     for part in ("capacity", "allocatable"):
         del head["status"][part]["nvidia.com/gpu"]
     api.create_all(nodes.PATH, [*trays, head])
-    folder = chart.folder(tmp_path_factory.mktemp("chart"))
+    folder = chart.newest(tmp_path_factory.mktemp("chart"))
     options = ("--namespace", "dra", "--create-namespace", "--set", "resources.gpus.enabled=false")
     control_plane.helm("install", "dra", folder, *options)
     until("a slice for each tray", lambda: len(api.items(domains.SLICES)) == len(CLIQUE_OF))

@@ -58,12 +58,13 @@ TOPOLOGY = schedulers.describe(FABRIC)
 TEXTS = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
 ZONE = schedulers.Level("topology.kubernetes.io/zone", "zone")
 CLIQUE, MANAGED_BY = schedulers.CLIQUE, schedulers.MANAGED_BY
+STRING = {"type": "string"}
 LABELS = "self.map(l, l.nodeLabel) == oldSelf.map(l, l.nodeLabel)"
-# group, versions, kind, plural, rule for spec.levels
+# group, version, kind, plural, rule for spec.levels
 SMALL = [
-    ("kai.scheduler", ["v1alpha1"], "Topology", "topologies", LABELS),
-    ("topology.volcano.sh", ["v1alpha1"], "HyperNode", "hypernodes", None),
-    ("grove.io", ["v1alpha1"], "ClusterTopologyBinding", "clustertopologybindings", None),
+    ("kai.scheduler", "v1alpha1", "Topology", "topologies", LABELS),
+    ("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes"),
+    ("grove.io", "v1alpha1", "ClusterTopologyBinding", "clustertopologybindings"),
 ]
 
 
@@ -127,23 +128,20 @@ def serve(api: Api, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return found
 
 
-def small(group: str, versions: list[str], kind: str, plural: str, rule: str | None) -> dict[str, Any]:
-    level = {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {"nodeLabel": {"type": "string"}},
-    }
+def small(group: str, version: str, kind: str, plural: str, rule: str = "") -> dict[str, Any]:
+    """A definition that accepts any field."""
+    level = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"nodeLabel": STRING}}
     levels: dict[str, Any] = {"type": "array", "maxItems": 16, "items": level}
     if rule:
         levels["x-kubernetes-validations"] = [{"rule": rule, "message": "nodeLabel structure is immutable"}]
     spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"levels": levels}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
-    rows = [{"name": name, "served": True, "storage": name == versions[0], "schema": schema} for name in versions]
+    served = [{"name": version, "served": True, "storage": True, "schema": schema}]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": "Cluster", "names": {"kind": kind, "plural": plural}, "versions": rows},
+        "spec": {"group": group, "scope": "Cluster", "names": {"kind": kind, "plural": plural}, "versions": served},
     }
 
 
@@ -376,10 +374,8 @@ def test_labels_of_an_old_topograph_are_reported_and_stay(site: Site) -> None:
 
 
 def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
-    row = small("slinky.slurm.net", ["v1beta1"], "NodeSet", "nodesets", None)
-    site.api.apply(f"{CRDS}/nodesets.slinky.slurm.net", row)
+    serve(site.api, [small("slinky.slurm.net", "v1beta1", "NodeSet", "nodesets")])
     try:
-        until("NodeSets are served", lambda: site.api.find("apis/slinky.slurm.net/v1beta1/nodesets"))
         site.apply()
         metadata = site.api.get(f"{NODES}/r02t02")["metadata"]
         assert metadata["annotations"][schedulers.SLINKY] == "nvlink:r02b"
@@ -472,6 +468,35 @@ def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site:
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
 
 
+@pytest.mark.long
+@OLDEST_KUBERNETES
+def test_a_site_with_kubernetes_alone_is_verified_by_it(site: Site, tmp_path: Path) -> None:
+    """test_verify.py has each fault of that layer."""
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(FABRIC))
+
+    def verdict(kubeconfig: Path, **more: Any) -> dict[str, Any]:
+        files = {"fabric_file": str(tmp_path / "fabric.json"), "verdict_file": str(tmp_path / "verdict.json")}
+        given = {**files, "verify_kubeconfig": str(kubeconfig), "ansible_connection": "local", **more}
+        command = ("-i", "localhost,", "rackscale.nvlink.verify", "--tags", "quick", "-e", json.dumps(given))
+        done = ansible("ansible-playbook", *command, check=False)
+        found: dict[str, Any] = json.loads((tmp_path / "verdict.json").read_text())
+        assert (done.returncode == 0) is found["ok"], done.stdout + done.stderr
+        return {**found, "failures": [(row["layer"], row["code"], row["trays"]) for row in found["failures"]]}
+
+    site.apply()
+    right = verdict(site.plane.kubeconfig)
+    assert right["failures"] == []
+    checked = {layer for layer, state in right["layers"].items() if state == "checked"}
+    assert checked == {"fabric_file", "kubernetes"}
+    label(site, "r02t01", {CLIQUE: TEXTS["r01t01"]})
+    assert verdict(site.plane.kubeconfig)["failures"] == [("kubernetes", "k8s_clique_label_wrong", ["r02t01"])]
+    # The administrator's kubeconfig, with a closed port.
+    text = site.plane.kubeconfig.read_text().replace(site.plane.address(), "127.0.0.1:9")
+    (tmp_path / "unreachable.yml").write_text(text)
+    unreachable = verdict(tmp_path / "unreachable.yml", verify_timeout=3)
+    assert unreachable["failures"] == [("kubernetes", "k8s_unreachable", [])]
+
+
 PLAY = """
 - hosts: localhost
   gather_facts: false
@@ -493,7 +518,7 @@ def test_an_ansible_worker_logs_in_by_a_plugin_and_leaves_no_key(site: Site, tmp
     (tmp_path / "plugin").write_text("#!/bin/sh\ncat credential\n")
     (tmp_path / "plugin").chmod(0o755)
     user = {"exec": {"apiVersion": VERSION, "command": "./plugin", "interactiveMode": "Never"}}
-    config.write_text(certificates.kubeconfig(pki, f"https://{site.plane.address()}", user))
+    certificates.write_kubeconfig(config, pki, f"https://{site.plane.address()}", user)
     (tmp_path / "play.yml").write_text(PLAY.format(fabric=fabric, kubeconfig=config))
     # Short, since Ansible makes a socket in it.
     with tempfile.TemporaryDirectory(prefix="nvlink-") as scratch:

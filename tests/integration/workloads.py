@@ -1,12 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Four trays, a workload on some of them, and the wait for what a control plane does by itself."""
+"""Four trays, a workload on some of them, Helm's environment, and the wait for what a control plane does by itself."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nvlab.kubernetes import domains
@@ -31,6 +33,14 @@ def until(what: str, condition: Callable[[], Found], seconds: float = 120.0) -> 
         assert time.monotonic() < deadline, f"{what} did not happen in {seconds:g} s"
         time.sleep(0.1)
     return found
+
+
+def with_helm(folder: Path) -> dict[str, str]:
+    """Variables for Ansible that runs Helm, whose files are in a folder."""
+    homes = {f"HELM_{kind}_HOME": str(folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
+    direct = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+    # kubernetes.core.helm calls one of its own return values deprecated at every use.
+    return {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes, **direct}
 
 
 def workload(replicas: int, trays: list[str]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from ..state import write_atomically
 
 DAYS = "30"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 # Client certificates: file -> subject.
 CLIENTS = {
     "admin": "/O=system:masters/CN=lab-admin",
@@ -29,8 +28,8 @@ def make(directory: Path, address: str, service: str) -> None:
     """The authority `ca`, the server's certificate, the clients', and the key of tokens."""
     directory.mkdir(mode=0o700)
     _openssl(directory, "ca", "/CN=nvlink-lab-ca", ["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
-    names = ",".join([f"IP:{address}", f"IP:{service}", "IP:127.0.0.1", *(f"DNS:{name}" for name in NAMES)])
-    _signed(directory, "apiserver", "/CN=kube-apiserver", "serverAuth", ["-addext", f"subjectAltName={names}"])
+    names = f"subjectAltName=IP:{address},IP:{service},IP:127.0.0.1"
+    _signed(directory, "apiserver", "/CN=kube-apiserver", "serverAuth", ["-addext", names])
     for name, subject in CLIENTS.items():
         _signed(directory, name, subject, "clientAuth", [])
     tools.call(["openssl", "genrsa", "-out", str(directory / "tokens.key"), "2048"], "the key of tokens")
@@ -49,8 +48,8 @@ def _signed(directory: Path, name: str, subject: str, use: str, more: list[str])
     _openssl(directory, name, subject, [*authority, *uses, *more])
 
 
-def kubeconfig(directory: Path, server: str, user: dict[str, Any]) -> str:
-    """The text of a self-contained kubeconfig file; `user` is that of client() or {"token": ...}."""
+def write_kubeconfig(target: Path, directory: Path, server: str, user: dict[str, Any]) -> None:
+    """A self-contained kubeconfig file; `user` is that of client(), {"token": ...} or {"exec": ...}."""
     trusted = _base64(directory / "ca.crt")
     document = {
         "apiVersion": "v1",
@@ -60,7 +59,7 @@ def kubeconfig(directory: Path, server: str, user: dict[str, Any]) -> str:
         "users": [{"name": "lab", "user": user}],
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
     }
-    return yaml.safe_dump(document, sort_keys=False)
+    write_atomically(target, yaml.safe_dump(document, sort_keys=False), 0o600)
 
 
 def client(directory: Path, name: str) -> dict[str, str]:
@@ -69,10 +68,6 @@ def client(directory: Path, name: str) -> dict[str, str]:
         "client-certificate-data": _base64(directory / f"{name}.crt"),
         "client-key-data": _base64(directory / f"{name}.key"),
     }
-
-
-def write_kubeconfig(target: Path, text: str) -> None:
-    write_atomically(target, text, 0o600)
 
 
 def _base64(file: Path) -> str:

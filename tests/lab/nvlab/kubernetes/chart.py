@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's chart as the tests have it, in the versions that a site may come from.
+"""The driver's chart as the tests have it, and one from before its renaming.
 
 DRA_CHART names a folder with the real chart, which then takes the place of ours wherever the newest is needed.
 """
@@ -21,29 +21,24 @@ CHART = paths.LAB / "kubernetes" / "chart"
 NAME, OLD_NAME = "dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"
 NEWEST = "0.5.0"
 DOMAINS_CRD = "computedomains.yaml"
-OLD_IMAGE = "nvcr.io/nvidia/k8s-dra-driver-gpu"
 
 
-def is_old(version: str) -> bool:
-    """Whether a version is a calendar version, which precede 0.4.0 under the other name."""
-    return int(version.partition(".")[0]) >= 25
-
-
-def folder(target: Path, version: str = NEWEST) -> Path:
-    """The chart of a version (25.3.0 to 25.12.0, 0.4.0, 0.5.0) as a folder below `target`."""
+def newest(target: Path) -> Path:
+    """The newest chart as a folder below `target`."""
     real = os.environ.get("DRA_CHART")
-    if real and version == NEWEST:
-        return Path(real)
-    name = OLD_NAME if is_old(version) else NAME
-    made = target / f"{name}-{version}"
-    shutil.copytree(CHART, made)
-    _change(made / "Chart.yaml", {"name": name, "version": version, "appVersion": version})
-    if is_old(version):
-        values = _read(made / "values.yaml")
-        values["image"]["repository"] = OLD_IMAGE
-        values["kubeletPlugin"]["tolerations"] = []
-        _write(made / "values.yaml", values)
-        _write(made / "crds" / DOMAINS_CRD, stale_crd())
+    return Path(real) if real else Path(shutil.copytree(CHART, target / NAME))
+
+
+def before_renaming(target: Path) -> Path:
+    """The chart 25.12.0 as a folder below `target`."""
+    made = Path(shutil.copytree(CHART, target / OLD_NAME))
+    own = {"name": OLD_NAME, "version": "25.12.0", "appVersion": "25.12.0"}
+    _write(made / "Chart.yaml", {**_read(made / "Chart.yaml"), **own})
+    values = _read(made / "values.yaml")
+    values["image"]["repository"] = "nvcr.io/nvidia/k8s-dra-driver-gpu"
+    values["kubeletPlugin"]["tolerations"] = []
+    _write(made / "values.yaml", values)
+    _write(made / "crds" / DOMAINS_CRD, stale_crd())
     return made
 
 
@@ -59,10 +54,6 @@ def stale_crd() -> dict[str, Any]:
     spec["properties"]["numNodes"] = {"type": "integer"}
     spec["required"] = ["channel", "numNodes"]
     return crd
-
-
-def _change(file: Path, keys: dict[str, Any]) -> None:
-    _write(file, {**_read(file), **keys})
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -35,11 +35,7 @@ def gpu_slice(node: Mapping[str, Any]) -> dict[str, Any]:
     # The capacity has GPUs only where a device plugin allocates them.
     capacity = node["status"]["capacity"].get("nvidia.com/gpu", "0")
     count = int(node["metadata"]["labels"].get("nvidia.com/gpu.count", capacity))
-    devices = [
-        {"name": f"gpu-{index}", "attributes": {"type": {"string": "gpu"}, "index": {"int": index}}}
-        for index in range(count)
-    ]
-    return _slice(node, GPU_DRIVER, devices)
+    return _slice(node, GPU_DRIVER, [{"name": f"gpu-{index}"} for index in range(count)])
 
 
 def _slice(node: Mapping[str, Any], driver: str, devices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -117,29 +113,17 @@ def _template(
 
 
 def _daemon_set(release: dict[str, Any], name: str, uid: str) -> dict[str, Any]:
-    labels = {KEY: uid}
-    container = {
-        "name": "compute-domain-daemon",
-        "image": release["image"],
-        "resources": {"claims": [{"name": "daemon"}]},
+    labels, claims = {KEY: uid}, [{"name": "daemon"}]
+    pod = {
+        "nodeSelector": labels,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "daemon", "image": release["image"], "resources": {"claims": claims}}],
+        "resourceClaims": [{"name": "daemon", "resourceClaimTemplateName": name}],
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "nodeSelector": labels,
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [container],
-                    "resourceClaims": [{"name": "daemon", "resourceClaimTemplateName": name}],
-                },
-            },
-        },
-    }
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    metadata = {"name": name, "labels": labels}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
 def _nodes_of(claims: list[dict[str, Any]], uid: str) -> set[str]:
@@ -188,7 +172,7 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
         f"apis/{VERSION}/namespaces/{namespace}/computedomaincliques?labelSelector={KEY}%3D{uid}"
     ):
         if row["metadata"]["name"] not in {f"{uid}.{clique}" for clique in cliques}:
-            driver.api.delete(_path(row))
+            driver.api.delete(_path(CLIQUES, row))
     # With numNodes 0 also without any member.
     _set_status(driver, domain, "Ready" if len(rows) >= domain["spec"].get("numNodes", 0) else "NotReady", rows)
 
@@ -208,7 +192,7 @@ def _write_clique(driver: Driver, namespace: str, uid: str, clique: str, members
 def _set_status(driver: Driver, domain: dict[str, Any], word: str, rows: list[dict[str, Any]]) -> None:
     wanted = {"status": word, **({"nodes": rows} if rows else {})}
     if domain.get("status") != wanted:
-        driver.api.patch(f"{_path(domain)}/status", {"status": {"status": word, "nodes": rows or None}})
+        driver.api.patch(f"{_path(DOMAINS, domain)}/status", {"status": {"status": word, "nodes": rows or None}})
 
 
 def _remove(driver: Driver, living: set[str], labelled: dict[str, str | None]) -> None:
@@ -216,7 +200,7 @@ def _remove(driver: Driver, living: set[str], labelled: dict[str, str | None]) -
     for path in (f"{RESOURCE}/resourceclaimtemplates", "apis/apps/v1/daemonsets", CLIQUES):
         for row in driver.api.items(f"{path}?labelSelector={KEY.replace('/', '%2F')}"):
             if row["metadata"]["labels"][KEY] not in living:
-                driver.api.delete(_path(row))
+                driver.api.delete(_path(path, row))
     for name, value in labelled.items():
         if value and value not in living:
             driver.label(name, {KEY: None})
@@ -232,17 +216,7 @@ def _ensure(driver: Driver, folder: str, body: dict[str, Any]) -> None:
                 raise
 
 
-PLURALS = {
-    "ComputeDomain": f"apis/{VERSION}/namespaces/{{}}/computedomains",
-    "ComputeDomainClique": f"apis/{VERSION}/namespaces/{{}}/computedomaincliques",
-    "ResourceClaimTemplate": f"{RESOURCE}/namespaces/{{}}/resourceclaimtemplates",
-    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
-}
-
-
-def _path(row: Mapping[str, Any]) -> str:
-    """The path of an object of a list, whose rows do not always contain their kind."""
-    metadata, kind = row["metadata"], row.get("kind")
-    if kind is None:
-        kind = "DaemonSet" if "updateStrategy" in row["spec"] else "ResourceClaimTemplate"
-    return f"{PLURALS[kind].format(metadata['namespace'])}/{metadata['name']}"
+def _path(folder: str, row: Mapping[str, Any]) -> str:
+    """The path of an object of a list over all namespaces."""
+    group, _slash, plural = folder.rpartition("/")
+    return f"{group}/namespaces/{row['metadata']['namespace']}/{plural}/{row['metadata']['name']}"

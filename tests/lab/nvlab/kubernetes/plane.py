@@ -204,9 +204,8 @@ def begin(name: str, version: str, files: Mapping[str, Path]) -> ControlPlane:
     pki = directory / "pki"
     certificates.make(pki, KUBERNETES_ADDRESS, SERVICE_ADDRESS)
     for user in certificates.CLIENTS:
-        server = f"https://{KUBERNETES_ADDRESS}:{PORT}"
-        text = certificates.kubeconfig(pki, server, certificates.client(pki, user))
-        certificates.write_kubeconfig(directory / f"{user}.kubeconfig", text)
+        server, login = f"https://{KUBERNETES_ADDRESS}:{PORT}", certificates.client(pki, user)
+        certificates.write_kubeconfig(directory / f"{user}.kubeconfig", pki, server, login)
     ip = ["ip", "-n", paths.netns_of(name), "address", "replace", f"{KUBERNETES_ADDRESS}/{PREFIX}"]
     tools.call([*ip, "dev", network.BRIDGE], "the API server's address")
     # Where `make lab` users and Molecule find them.
@@ -234,8 +233,8 @@ def finish(plane: ControlPlane, timeout: float) -> None:
             raise LabError(f"the relay does not start: {plane.last_words(RELAY)}")
         time.sleep(0.02)
     pki = plane.directory / "pki"
-    text = certificates.kubeconfig(pki, f"https://{plane.address()}", certificates.client(pki, "admin"))
-    certificates.write_kubeconfig(plane.kubeconfig, text)
+    login = certificates.client(pki, "admin")
+    certificates.write_kubeconfig(plane.kubeconfig, pki, f"https://{plane.address()}", login)
 
 
 def add_trays(plane: ControlPlane, scenario: Scenario) -> int:

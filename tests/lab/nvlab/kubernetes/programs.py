@@ -173,19 +173,12 @@ def _etcd() -> Path:
 
 
 def _extract_etcd(target: Path, lock: int) -> None:
-    with _extracted("etcd-server", lock) as tree:
-        shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
-
-
-@contextlib.contextmanager
-def _extracted(package: str, lock: int) -> Iterator[Path]:
-    """A package of Debian with all that it depends on, unpacked in a folder and not configured."""
     tools.ensure_tools()
     with tempfile.TemporaryDirectory(prefix="nvlink-debian-") as scratch:
         tree = Path(scratch) / "tree"
-        command = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={package}", DEBIAN, str(tree)]
-        tools.call(command, f"fetching {package}", keep=[lock])
-        yield tree
+        command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=etcd-server", DEBIAN, str(tree)]
+        tools.call(command, "fetching etcd-server", keep=[lock])
+        shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
 
 
 def _wheel(requirement: str) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from . import certificates
-from .api import ApiError
 from .plane import ControlPlane
 
 NAMESPACE = "nvlink-lab"
@@ -30,9 +29,8 @@ def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = ()) -> Path:
 
 
 def _kubeconfig(plane: ControlPlane, name: str, token: str) -> Path:
-    text = certificates.kubeconfig(plane.directory / "pki", f"https://{plane.address()}", {"token": token})
-    target = plane.directory / f"{name}.kubeconfig"
-    certificates.write_kubeconfig(target, text)
+    target, pki = plane.directory / f"{name}.kubeconfig", plane.directory / "pki"
+    certificates.write_kubeconfig(target, pki, f"https://{plane.address()}", {"token": token})
     return target
 
 
@@ -50,27 +48,15 @@ def unknown(plane: ControlPlane) -> Path:
 def _account(plane: ControlPlane, name: str, rules: list[dict[str, Any]]) -> str:
     """The path of a service account."""
     api = plane.api()
-    _put(api, "api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    folder = f"api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-    _put(api, folder, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    group = "rbac.authorization.k8s.io"
-    full_name = f"{NAMESPACE}-{name}"
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": full_name}, "rules": rules}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": full_name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": full_name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-    }
-    api.apply(f"apis/{group}/v1/clusterroles/{full_name}", role)
-    _put(api, f"apis/{group}/v1/clusterrolebindings", binding)
-    return f"{folder}/{name}"
-
-
-def _put(api: Any, folder: str, body: dict[str, Any]) -> None:
-    try:
-        api.create(folder, body)
-    except ApiError as error:
-        if error.status != 409:
-            raise
+    space = f"api/v1/namespaces/{NAMESPACE}"
+    api.apply(space, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    path = f"{space}/serviceaccounts/{name}"
+    api.apply(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    group, full_name = "rbac.authorization.k8s.io", f"{NAMESPACE}-{name}"
+    made = {"apiVersion": f"{group}/v1", "metadata": {"name": full_name}}
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": full_name}
+    subjects = [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]
+    api.apply(f"apis/{group}/v1/clusterroles/{full_name}", {**made, "kind": "ClusterRole", "rules": rules})
+    binding = {**made, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects}
+    api.apply(f"apis/{group}/v1/clusterrolebindings/{full_name}", binding)
+    return path
