@@ -15,10 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import So
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes.runai_standin import (
-    CLUSTER,
-    Standin,
-)
+
+from .runai_standin import CLUSTER, Standin
 
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 
