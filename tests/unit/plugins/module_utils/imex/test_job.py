@@ -449,7 +449,12 @@ def test_the_program_is_installed_once_and_starts(tray: Path, monkeypatch: pytes
     assert not list(tray.rglob("nvlink-imex-job"))
     assert _present(tray) == changes
     assert _present(tray) == []
-    assert stat.S_IMODE(os.stat(job_files.PROGRAM).st_mode) == 0o755
+    os.chmod(job_files.PROGRAM, 0o777)
+    if os.geteuid() == 0:
+        os.chown(job_files.PROGRAM, 65534, -1)
+    _present(tray)
+    found = os.stat(job_files.PROGRAM)
+    assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o755, os.geteuid())
     assert (_start().returncode, _start().stderr[:6]) == (2, "usage:")
     done = _start("prolog")
     # It has read the settings, and gives one sentence without Slurm's environment.
