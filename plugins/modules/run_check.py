@@ -19,7 +19,7 @@ description:
     or has a prefix that only this collection uses. In the inventory such a name is a warning.
   - Fails for a value of a wrong type, for a negative number, and for a value that is none of the choices or that has an
     unknown key. All extra variables are checked, and of the inventory those that the playbook reads, on localhost and
-    on up to 1,000 hosts, one of each group first. Templates are not evaluated.
+    on up to 1,000 hosts, those with a file in C(host_vars) and one of each group first. Templates are not evaluated.
   - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
     a warning.
 notes:

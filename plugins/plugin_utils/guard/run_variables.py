@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ MAX_HOSTS = 1000
 def check(loader: Any, task_vars: Variables, playbook: str) -> tuple[list[str], list[str]]:
     """(errors, warnings) as sentences; playbook: its name, which decides what of the inventory it reads."""
     extra = _extra(loader)
-    of_hosts = list(_inventory(task_vars, extra))
+    of_hosts = list(_inventory(loader, task_vars, extra))
     read = specifications.read_by(playbook)
     errors = [
         *site_variables.unknown_sentences(extra, of_hosts),
@@ -48,10 +49,10 @@ def _extra(loader: Any) -> dict[str, Value]:
     return {str(name): (places.get(name, "-e"), value) for name, value in load_extra_vars(loader).items()}
 
 
-def _inventory(task_vars: Variables, extra: Variables) -> Iterator[tuple[str, Value]]:
+def _inventory(loader: Any, task_vars: Variables, extra: Variables) -> Iterator[tuple[str, Value]]:
     """Variables of some hosts of this run, without extra variables and facts."""
     hostvars = task_vars["hostvars"]
-    for host in _hosts(task_vars):
+    for host in _hosts(loader, task_vars):
         if host in hostvars:
             variables = hostvars.raw_get(host)
             facts = variables.get("ansible_facts")
@@ -60,13 +61,13 @@ def _inventory(task_vars: Variables, extra: Variables) -> Iterator[tuple[str, Va
                 yield str(name), (f"variable of {host}", variables[name])
 
 
-def _hosts(task_vars: Variables) -> list[str]:
-    """localhost, one host of each group, then the other hosts of this run.
+def _hosts(loader: Any, task_vars: Variables) -> list[str]:
+    """localhost, each host with a file in host_vars, one host of each group, then the other hosts of this run.
 
     At most MAX_HOSTS: to read ten thousand hosts takes as long as the rest of a playbook.
     """
     run = dict.fromkeys(map(str, task_vars.get("ansible_play_hosts_all") or ()))
-    chosen: dict[str, None] = {"localhost": None}
+    chosen = dict.fromkeys(["localhost", *(name for name in _files_of_hosts(loader) if name in run)])
     groups: Mapping[str, list[str]] = task_vars.get("groups") or {}
     for members in sorted(groups.values(), key=len):
         inside = [str(host) for host in members if host in run]
@@ -74,3 +75,13 @@ def _hosts(task_vars: Variables) -> list[str]:
             chosen[inside[0]] = None
     # Any host may have a variable of its own in an inventory file.
     return list({**chosen, **run})[:MAX_HOSTS]
+
+
+def _files_of_hosts(loader: Any) -> Iterator[str]:
+    """The hosts that have a file or a folder in a folder host_vars."""
+    sources = [str(source) for source in context.CLIARGS.get("inventory") or () if "," not in str(source)]
+    folders = [loader.get_basedir(), *(one if os.path.isdir(one) else os.path.dirname(one) for one in sources)]
+    for folder in dict.fromkeys(map(os.path.abspath, folders)):
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(os.path.join(folder, "host_vars"))):
+                yield from dict.fromkeys([name, os.path.splitext(name)[0]])

@@ -39,6 +39,17 @@ def write(request: pytest.FixtureRequest) -> Write:
     return WRITERS[request.param]
 
 
+def test_the_file_is_on_the_disk_before_its_rename_and_the_folder_after_it(tmp_path: Path, write: Write) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(b"old")
+    calls = faults.run(lambda: write(str(path), b"new"), only={"write", "fsync", "rename", "renameat"}).calls
+    order = [call.removesuffix("at") for call in calls]
+    written, renamed = order.index("write"), len(order) - 1 - order[::-1].index("rename")
+    assert "fsync" in order[written:renamed]
+    assert order[renamed + 1 :] == ["fsync"]
+    assert path.read_bytes() == b"new"
+
+
 def test_a_line_of_the_audit_log_is_on_the_disk_when_the_call_ends(tmp_path: Path) -> None:
     path = str(tmp_path / "fabric.audit.jsonl")
     calls = faults.run(lambda: storage.append_line(path, b"line"), only={"write", "fsync", "rename"}).calls

@@ -52,14 +52,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-def test_one_host_of_each_group_is_read_first(run: Any) -> None:
-    hostvars = Hostvars({"r007t00": {"imex_onwer": "none"}})
+def test_one_host_of_each_group_and_those_with_a_file_are_read_first(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "r007t09.yml").touch()
+    (tmp_path / "host_vars" / "r007t10").mkdir()
+    (tmp_path / "host_vars" / "retired.yml").touch()
+    hostvars = Hostvars({"r007t10": {"imex_onwer": "none"}})
     assert run(hostvars) == (
         [],
-        ["imex_onwer (variable of r007t00) is a variable that nothing reads; did you mean imex_owner?"],
+        ["imex_onwer (variable of r007t10) is a variable that nothing reads; did you mean imex_owner?"],
     )
-    assert hostvars.read[0] == "localhost"
-    assert {members[0] for members in GROUPS.values()} == set(hostvars.read[1:101])
+    assert hostvars.read[:3] == ["localhost", "r007t09", "r007t10"]
+    assert {members[0] for members in GROUPS.values()} - set(hostvars.read[: 1 + 2 + 99]) == {"r007t00"}
     assert len(hostvars.read) == run_variables.MAX_HOSTS
 
 
