@@ -846,6 +846,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " correct its size or segment or the partition's trays and limits, or raise slurm_topology_rehearse_timeout",
         "slurm_rehearsal_job.all": "Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}:"
         " inform the users to set --segment={segment} for jobs of so many trays.",
+        "slurm_rehearsal_job.past": "Rehearsal: {job} in partition {partition}, as one of the last {days} days, would"
+        " be pending for ever ({reason}): compare the blocks and their size with what its user needs.",
     },
     (_JOBS, INFO): {
         "slurm_rehearsal_skipped": "The apply was not rehearsed; run it as root on the controller",

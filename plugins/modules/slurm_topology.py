@@ -327,7 +327,7 @@ rehearsal:
     outcomes:
       description:
         - The test jobs. C(kind) is V(block) (on trays of C(block) alone), V(spread) (as many as a block has while no
-          block has so many), V(all) (all trays), V(partition) or V(site).
+          block has so many), V(all) (all trays), V(partition), V(past) (as those of the last weeks) or V(site).
       type: list
       elements: dict
       sample:
@@ -374,6 +374,10 @@ rehearsal:
         required:
           description: Whether the site requires it to run.
           type: bool
+    left_out:
+      description: What the rehearsal could not consider, with the reason, such as the jobs of the last weeks.
+      type: list
+      elements: str
 survey:
   description: What the action plugin plans from, which the task does not return. A hostlist may be long, and nodes and
     jobs may be many, so these are raw.

@@ -42,7 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history, rehearsal_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import (
     DAEMON,
@@ -73,8 +73,8 @@ class TestJob:
     """A test job: its nodes and segment (0: none) in a partition.
 
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``all`` (all trays),
-    ``partition`` (a partition's own sizes), ``site`` (the site's list). block: the block under test. trays, without:
-    nodes that the job requires or excludes. required: its refusal is an error.
+    ``partition`` (a partition's own sizes), ``past`` (as those of the last weeks), ``site`` (the site's list). block:
+    the block under test. trays, without: nodes that the job requires or excludes. required: its refusal is an error.
     """
 
     __test__ = False  # not a test class of pytest
@@ -119,6 +119,7 @@ class Rehearsal:
     """The result of a rehearsal; ``ran`` is false where it was not possible, ``why`` is the reason then.
 
     loaded: slurmctld accepted the files; fatal: its error message where it did not. seconds: duration of the whole.
+    left_out: what could not be considered, and why, a clause each.
     """
 
     ran: bool
@@ -129,6 +130,7 @@ class Rehearsal:
     seconds: float = 0.0
     complete: bool = True
     outcomes: list[Outcome] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def result(self) -> dict[str, Any]:
         """The rehearsal as JSON-compatible values, with the number of placed and of refused jobs."""
@@ -142,7 +144,7 @@ class Candidate:
     """The configuration to rehearse: ``conf_dir`` as it would be after ``writes`` (path -> bytes), and the test jobs.
 
     topology: the one under test. style: format of the topology file (files.CONF, files.YAML). records: running nodes
-    (``scontrol show nodes``). only_jobs: submit ``jobs`` alone.
+    (``scontrol show nodes``). no_history: why the jobs of the last weeks are unknown. only_jobs: submit ``jobs`` alone.
     """
 
     conf_dir: str
@@ -152,6 +154,7 @@ class Candidate:
     writes: Mapping[str, bytes | None] = field(default_factory=dict)
     jobs: tuple[TestJob, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
+    no_history: str = ""
     only_jobs: bool = False
 
 
@@ -188,6 +191,8 @@ def before_apply(
     """
     jobs = tuple(TestJob("site", **job) for job in params["rehearse_jobs"])
     _check(jobs, params["rehearse_timeout"])
+    config = slurm.config()
+    past, no_history = history.read(slurm, config)
     (topology,) = files.topologies_of(change["topology"])
     candidate = Candidate(
         conf_dir=params["conf_dir"],
@@ -195,8 +200,9 @@ def before_apply(
         version=slurm.version(),
         style=change["style"],
         writes=writes,
-        jobs=jobs,
+        jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
         records=tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))),
+        no_history=no_history,
     )
     rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
     return rehearsal, findings(rehearsal, candidate, mandatory=params["rehearse"] == "always")
@@ -227,6 +233,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     rehearsal = Rehearsal(
         ran=False,
         version=rules.show_version(candidate.version),
+        left_out=[f"jobs of the last {history.DAYS} days: {candidate.no_history}"] if candidate.no_history else [],
     )
     programs = {}
     for name in ("slurmctld", "scontrol", "sbatch"):
@@ -357,7 +364,8 @@ def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known
     jobs = list(_of_blocks(names, blocks))
     mine = [known for known in partitions if known.name != OPEN_PARTITION and known.uses(candidate.topology)]
     jobs += _of_partitions(mine, candidate.topology)
-    return [*jobs, *candidate.jobs]
+    here = {partition.name for partition in partitions}
+    return jobs + [job for job in candidate.jobs if job.kind != "past" or job.partition in here]
 
 
 def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Iterable[TestJob]:
@@ -437,6 +445,15 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             else "since slurmctld counts whole groups of a larger block size only"
         )
         yield host_finding("slurm_rehearsal_job", "all", job=job, why=why, segment=math.gcd(*filled))
+    elif outcome.outcome == "refused" and outcome.kind == "past":
+        yield host_finding(
+            "slurm_rehearsal_job",
+            "past",
+            job=job,
+            partition=outcome.partition,
+            days=history.DAYS,
+            reason=outcome.reason,
+        )
     elif outcome.outcome == "refused" and outcome.kind == "site":
         code = "slurm_rehearsal_refused" if outcome.required else "slurm_rehearsal_job"
         yield host_finding(code, "site", job=job, partition=outcome.partition or "(the default)", reason=outcome.reason)
