@@ -17,6 +17,11 @@ class YamlError(NvlinkError):
 
 def load(text: str) -> Any:
     """The maps, lists and texts of a YAML text; None where it is empty."""
+    return _plain(composed(text), set())
+
+
+def composed(text: str) -> yaml.Node | None:
+    """The node of a YAML text, with the places of its parts; None where it is empty."""
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
@@ -25,7 +30,7 @@ def load(text: str) -> Any:
     # ValueError and OverflowError for a number of a character that does not exist.
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise _error(0, type(error).__name__) from None
-    return _plain(node, set())
+    return node
 
 
 def _error(line: int, why: str) -> YamlError:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     HEADER,
     YAML,
@@ -40,7 +42,8 @@ def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), 
 
     own: of topology.yaml the names of the other topologies of this collection, which own_topologies() reads; of
     topology.conf those of the blocks that are left out, which left_out() reads. former: the site's default topology
-    before, which former_default() reads. old: the text of the topology.yaml that it replaces, whose comments are kept.
+    before, which former_default() reads. old: the text of the topology.yaml that it replaces, whose comments and
+    unchanged topologies stay as they are.
     """
     if style == YAML:
         return render_yaml(topologies, own, old, former)
@@ -82,19 +85,22 @@ def _names(text: str, head: str) -> list[str]:
 
 
 def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: str = "", former: str = "") -> str:
-    """The text of topology.yaml; old: the text that it replaces, whose comments stand above the topologies."""
+    """The text of topology.yaml; old: the text that it replaces, whose comments and unchanged topologies stay."""
+    comments, parts = _parts(old) if old else ([], {})
     head = [_OWN + json.dumps(sorted(own))] if own else []
     head += [_FORMER + json.dumps([former])] if former else []
-    lines = [HEADER, *head, *_comments(old), "---"]
+    lines = [HEADER, *head, *comments, "---"]
     for topology in topologies:
-        lines += _yaml_lines(topology)
-    return "\n".join(lines) + "\n"
-
-
-def _comments(text: str) -> list[str]:
-    """The comments of a text, without the header of this collection."""
-    found = re.findall(r"(?m)(?:^|(?<=[ \t]))#.*$", text)
-    return [comment.rstrip() for comment in found if not comment.startswith((HEADER, _OWN, _FORMER))]
+        part = parts.get(topology.name)
+        kept = _kept_lines(part, topology) if part is not None else ""
+        if kept:
+            lines.append(kept[:-1])
+        else:
+            lines += [*(_comments(part.lines) if part is not None else []), *_yaml_lines(topology)]
+    text = "\n".join(lines) + "\n"
+    # What a reader of the new text gets decides, whatever the old text was.
+    same = not old or [one.fingerprint() for one in parse_yaml(text)] == [one.fingerprint() for one in topologies]
+    return text if same else render_yaml(topologies, own, former=former)
 
 
 def _yaml_lines(topology: Topology) -> list[str]:
@@ -215,3 +221,61 @@ def parse_yaml(text: str) -> list[Topology]:
     except plain_yaml.YamlError as error:
         message = f"{str(error).rstrip('.')}: correct it, or write topology.yaml in plain block style."
         raise SlurmError(message) from None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One topology of a file with its text: lines of block style (empty where it has no lines of its own).
+
+    keys: the span of each value of its map, from the start of the lines, and the column of its key.
+    """
+
+    topology: Topology
+    lines: str = ""
+    keys: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+
+
+def _comments(text: str) -> list[str]:
+    """The comments of a text, without the header of this collection."""
+    found = re.findall(r"(?m)(?:^|(?<=[ \t]))#.*$", text)
+    return [comment.rstrip() for comment in found if not comment.startswith((HEADER, _OWN, _FORMER))]
+
+
+def _parts(text: str) -> tuple[list[str], dict[str, _Part]]:
+    """The comments in front of a topology.yaml, and its topologies by their names."""
+    text = re.sub(r"\r\n?", "\n", text.lstrip("\ufeff"))
+    known, root = parse_yaml(text), plain_yaml.composed(text)
+    items = root.value if isinstance(root, yaml.SequenceNode) else []
+    starts = [text.rfind("\n", 0, item.start_mark.index) + 1 for item in items]
+    if len({*starts}) != len(known) or any(text[at] != "-" for at in starts) or not starts:
+        return _comments(text), {topology.name: _Part(topology) for topology in known}
+    # Comments above an item belong to it, those above the first one to the file.
+    for number in range(1, len(starts)):
+        before = text[starts[number - 1] : starts[number]].splitlines(keepends=True)
+        while before and (before[-1][:1] == "#" or not before[-1].strip()):
+            starts[number] -= len(before.pop())
+    end = text.rfind("\n...", starts[-1]) + 1 or len(text)
+    parts = {}
+    for topology, item, begin, stop in zip(known, items, starts, [*starts[1:], end]):
+        keys = {
+            key.value: (value.start_mark.index - begin, value.end_mark.index - begin, key.start_mark.column)
+            for key, value in ([] if item.flow_style else item.value)
+        }
+        parts[topology.name] = _Part(topology, text[begin:stop].rstrip("\n") + "\n", keys)
+    return [*_comments(text[: starts[0]]), *_comments(text[end:])], parts
+
+
+def _kept_lines(part: _Part, topology: Topology) -> str:
+    """The lines of an unchanged topology of the file, with its cluster_default set; empty where they cannot be kept."""
+    if not part.lines or replace(part.topology, cluster_default=True) != replace(topology, cluster_default=True):
+        return ""
+    if part.topology.cluster_default == topology.cluster_default:
+        return part.lines
+    word = "true" if topology.cluster_default else "false"
+    default, name = part.keys.get("cluster_default"), part.keys.get("topology")
+    if default is not None and default[1] > default[0]:
+        return part.lines[: default[0]] + word + part.lines[default[1] :]
+    if default is not None or name is None:  # a key without a value, or a map in braces
+        return ""
+    line_end = part.lines.index("\n", name[1]) + 1
+    return part.lines[:line_end] + f"{' ' * name[2]}cluster_default: {word}\n" + part.lines[line_end:]

@@ -124,23 +124,72 @@ def test_yaml_is_read_as_slurmctld_reads_it(text: str) -> None:
     assert topology_files.parse_yaml(text) == [Topology("t", "block", True, (R01,), (2,))]
 
 
-def test_the_comments_of_a_replaced_file_stay_above_its_topologies() -> None:
+def test_the_comments_of_a_replaced_file_stay() -> None:
     old = """# racks of hall 2
 ---
 - topology: leaves   # the fat tree
   # ask the network team
-  tree: {switches: [{switch: top, nodes: "n[1-2]"}, {lists: [[a, "1"], "# text"]}]}
+  tree:
+    switches:
+      - {switch: top, nodes: "n[1-2]"}
+
+# block topology
+- topology: nvlink
+  block:
+    # one rack
+    blocks: [{block: r01, nodes: n1}]
 - topology: flat
-  cluster_default: t
+  cluster_default: t # cpu
   flat: true
+# end
 """
-    leaves, flat = topology_files.parse_yaml(old)
-    made = [leaves, Topology("nvlink", "block", True, (R01,), (2,)), replace(flat, cluster_default=False)]
-    text = topology_files.render(made, "yaml", old=old)
-    comments = text.partition("\n---\n")[0].splitlines()
-    assert comments == [files.HEADER, "# racks of hall 2", "# the fat tree", "# ask the network team"]
-    assert topology_files.parse_yaml(text) == made
-    assert topology_files.render(made, "yaml", old=text) == text
+    leaves, _nvlink, flat = topology_files.parse_yaml(old)
+    blocks = Topology("nvlink", "block", False, (R01,), (2,))
+    made = [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)]
+    text = f"""{files.HEADER}
+# racks of hall 2
+---
+- topology: leaves   # the fat tree
+  cluster_default: true
+  # ask the network team
+  tree:
+    switches:
+      - {{switch: top, nodes: "n[1-2]"}}
+# block topology
+# one rack
+- topology: nvlink
+  cluster_default: false
+  block:
+    block_sizes:
+      - 2
+    blocks:
+      - block: r01
+        nodes: n[1-2]
+- topology: flat
+  cluster_default: false # cpu
+  flat: true
+# end
+"""
+    assert topology_files.render(made, "yaml", old=old) == topology_files.render(made, "yaml", old=text) == text
+    # An item in braces is written anew where its default changes, and stays as it is elsewhere.
+    braces = "- {topology: flat, flat: {}} # cpu\n- topology: leaves\n  tree: {switches: [{switch: top, nodes: n1}]}\n"
+    flat, leaves = topology_files.parse_yaml(braces + "... # end\n")
+    assert topology_files.render([flat, leaves], "yaml", old=braces) == f"{files.HEADER}\n---\n{braces}"
+    text = topology_files.render([replace(flat, cluster_default=True), leaves], "yaml", old=braces + "... # end\n")
+    assert text.startswith(
+        f"{files.HEADER}\n# end\n---\n# cpu\n- topology: flat\n  cluster_default: true\n  flat: true\n- topology: le"
+    )
+    # A single map, or JSON, becomes a list; its comments stand above it.
+    single = "# my tree\ntopology: leaves\ntree: {switches: [{switch: top, nodes: n1}]} # all\n"
+    (leaves,) = topology_files.parse_yaml(single)
+    text = topology_files.render([leaves, blocks], "yaml", old=single)
+    assert text.startswith(f"{files.HEADER}\n# my tree\n# all\n---\n- topology: leaves\n")
+    assert topology_files.parse_yaml(text) == [leaves, blocks]
+
+
+def test_nested_lists_of_another_topology_stay_lists() -> None:
+    made = topology_files.parse_yaml('- topology: leaves\n  tree: {lists: [[a, "1"], "# text", {}]}\n')
+    assert topology_files.parse_yaml(topology_files.render(made, "yaml")) == made
 
 
 # ---------------------------------------------------------------------------------------------------- scontrol's output
