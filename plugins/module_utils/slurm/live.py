@@ -13,8 +13,7 @@ Observed on slurmctld 24.11.5 and 26.05.5, the same for a reconfigure and a rest
 - Partitions lose every live setting, and one made by ``scontrol create`` vanishes. ReconfigFlags=KeepPartState keeps
   State; KeepPartInfo keeps all but JobDefaults and the limits of memory.
 - Nodes lose Weight, Features, Gres and CpuBind. They keep State, Reason, Comment and Extra.
-- SuspendExc* are those of slurm.conf again; these are compared with the file. So are DebugFlags and SlurmctldDebug,
-  whose loss harms nothing.
+- DebugFlags, SlurmctldDebug and SuspendExc* are those of slurm.conf again; these are compared with the file.
 - 26.05.5 alone: a live ExclusiveTopo of a partition with ExclusiveUser makes the saved state of partitions unreadable
   ("Invalid data for partition"), and then no ReconfigFlags keep anything of any partition.
 """
@@ -58,7 +57,8 @@ _NODE = ("Weight", "AvailableFeatures", "Gres", "CpuBind")
 _DERIVED = frozenset(("PartitionName", "TotalCPUs", "TotalNodes", "TRES"))
 # Those that ReconfigFlags=KeepPartInfo does not keep.
 _NOT_KEPT = re.compile("JobDefaults|(Def|Max)MemPer")
-_SETTINGS = ("SuspendExcNodes", "SuspendExcParts", "SuspendExcStates")
+_SETTINGS = ("DebugFlags", "SlurmctldDebug", "SuspendExcNodes", "SuspendExcParts", "SuspendExcStates")
+_LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
 _UNSET = ("", "(null)", "none", "n/a")
 
 
@@ -209,14 +209,19 @@ def _lost_nodes(running: Shown, before: Shown, after: Shown, config: Record) -> 
 def lost_settings(config: Record, before: Record, after: Record) -> list[Change]:
     """The live values of _SETTINGS. config: ``scontrol show config``; before, after: settings of slurm.conf."""
     found = []
-    for key in () if "keeppowersavesettings" in _flags(after) else _SETTINGS:
+    for key in _SETTINGS:
+        if key.startswith("SuspendExc") and "keeppowersavesettings" in _flags(after):
+            continue
         live, old, new = (known.get(key.lower(), "") for known in (config, before, after))
-        if _words(live) not in (_words(old), _words(new)):
+        if _setting(key, live) not in (_setting(key, old), _setting(key, new)):
             found.append(Change("setting", "", key, live, new))
     return found
 
 
-def _words(value: str) -> frozenset[str]:
+def _setting(key: str, value: str) -> object:
+    if key == "SlurmctldDebug":
+        word = value.lower() or "info"
+        return _LEVELS[int(word)] if word.isdecimal() and int(word) < len(_LEVELS) else word
     return frozenset(part for part in value.lower().split(",") if part not in _UNSET)
 
 

@@ -75,6 +75,10 @@ def test_features_that_a_plugin_changes_are_not_compared() -> None:
     assert found(node={"AvailableFeatures": "a"}, config={"nodefeaturesplugins": "node_features/helpers"}) == []
 
 
+def settings(live_values: dict[str, str], **configured: str) -> list[str]:
+    return live.describe(live.lost_settings({"debugflags": "Backfill", **live_values}, configured, configured))
+
+
 def test_the_sentence_is_short_however_many_nodes_a_partition_has() -> None:
     nodes = ",".join(f"rack-{rack}-tray-[01-18]" for rack in range(1000))
     clauses = found({"Nodes": nodes, "State": "DRAIN"})
@@ -84,14 +88,13 @@ def test_the_sentence_is_short_however_many_nodes_a_partition_has() -> None:
     assert sentence.endswith("State of partition gpu is DRAIN, configured UP)")
 
 
-def test_a_live_exclusion_from_power_saving_is_lost() -> None:
-    def settings(live_value: str, **configured: str) -> list[str]:
-        return live.describe(live.lost_settings({"suspendexcnodes": live_value}, configured, configured))
-
-    assert settings("n2,N1", suspendexcnodes="n1,n2") == []
-    assert settings("(null)") == []
-    assert settings("n1,n2", suspendexcnodes="n1") == ["SuspendExcNodes is n1,n2, configured n1"]
-    assert settings("n1", reconfigflags="KeepPowerSaveSettings") == []
+def test_a_live_debug_flag_is_lost() -> None:
+    assert settings({}, debugflags="backfill") == []
+    flags = settings({"debugflags": "Backfill,Gres"}, debugflags="Backfill")
+    assert flags == ["DebugFlags is Backfill,Gres, configured Backfill"]
+    level = settings({"slurmctlddebug": "debug2"}, debugflags="Backfill")
+    assert level == ["SlurmctldDebug is debug2, configured unset"]
+    assert settings({"slurmctlddebug": "debug"}, debugflags="Backfill", slurmctlddebug="5") == []
 
 
 def test_reconfigflags_keep_what_they_name() -> None:
@@ -100,6 +103,9 @@ def test_reconfigflags_keep_what_they_name() -> None:
     assert len(found(drained, flags="KeepPartState")) == 1
     assert found(drained, flags="KeepPartInfo") == []
     assert found({"JobDefaults": "DefCpuPerGPU=2"}, flags="KeepPartInfo") != []
+    excluded = {"suspendexcnodes": "n1"}
+    assert len(settings(excluded, debugflags="Backfill")) == 1
+    assert settings(excluded, debugflags="Backfill", reconfigflags="KeepPowerSaveSettings") == []
 
 
 def test_no_flag_keeps_the_state_where_26_05_cannot_read_its_own() -> None:
@@ -117,10 +123,10 @@ def test_what_the_plan_sets_or_changes_is_no_loss() -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> FakeSlurm:
-    """A slurmctld with a drained partition and nodes that were live excluded from power saving."""
+    """A slurmctld with a drained partition and a live debug flag."""
     fake = FakeSlurm(tmp_path)
-    (fake.conf_dir / "slurm.conf").write_text("PartitionName=gpu\n")
-    fake.shown.write_text("PartitionName=gpu State=DRAIN\nSuspendExcNodes = n1\n")
+    (fake.conf_dir / "slurm.conf").write_text("DebugFlags=Backfill\nPartitionName=gpu\n")
+    fake.shown.write_text("PartitionName=gpu State=DRAIN\nDebugFlags = Gres\n")
     return fake
 
 
@@ -135,7 +141,7 @@ def test_any_change_may_be_lost_where_no_sandbox_can_run(running: FakeSlurm, mon
     monkeypatch.setattr(live, "loaded", unavailable)
     assert survey(running, own={"gpu"}) == [
         "any of partitions and nodes, since no sandbox can compare them: it needs root",
-        "SuspendExcNodes is n1, configured unset",
+        "DebugFlags is Gres, configured Backfill",
     ]
 
 
