@@ -20,6 +20,7 @@ from pathlib import Path
 import ages
 import imex
 import live
+import payload
 import placing
 import runs
 import slurm_playbook
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
+    parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
     runs_help = "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288 (root)"
     parser.add_argument("--runs", metavar="SIZES", help=runs_help)
@@ -50,7 +52,7 @@ def main() -> int:
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        rounds = 1 if name in (runs.NAME, slurm_playbook.NAME) else options.rounds
+        rounds = 1 if name in (runs.NAME, slurm_playbook.NAME, payload.NAME) else options.rounds
         best = options.live or options.imex
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -68,6 +70,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield runs.NAME, runs.table(sizes, scratch / runs.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
+    elif options.payload:
+        yield payload.NAME, payload.table()
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
     else:
