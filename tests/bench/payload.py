@@ -20,11 +20,13 @@ PACKAGE = "ansible_collections.rackscale.nvlink."
 
 
 def table() -> str:
-    """The modules with the largest payload first, as a Markdown table."""
+    """The modules that run on a host, the largest payload first, as a Markdown table; others are documentation alone."""
     modules = sorted((CHECKOUT / "plugins" / "modules").glob("*.py"))
     rows = sorted((_row(module) for module in modules), key=lambda row: -row[3])
     lines = ["| module | files | lines | zipped KB |", "|---|--:|--:|--:|"]
-    lines += [f"| `{name}` | {files} | {count:,} | {size / 1000:.1f} |" for name, files, count, size in rows]
+    lines += [
+        f"| `{name}` | {files} | {count:,} | {size / 1000:.1f} |" for name, files, count, size in rows if files > 1
+    ]
     return "\n".join(lines)
 
 
