@@ -20,13 +20,11 @@ PACKAGE = "ansible_collections.rackscale.nvlink."
 
 
 def table() -> str:
-    """The modules that run on a host, the largest payload first, as a Markdown table; others are documentation alone."""
+    """The modules that run on a host, the largest payload first; the others are documentation alone."""
     modules = sorted((CHECKOUT / "plugins" / "modules").glob("*.py"))
-    rows = sorted((_row(module) for module in modules), key=lambda row: -row[3])
+    rows = sorted((row for row in map(_row, modules) if row[1] > 1), key=lambda row: -row[3])
     lines = ["| module | files | lines | zipped KB |", "|---|--:|--:|--:|"]
-    lines += [
-        f"| `{name}` | {files} | {count:,} | {size / 1000:.1f} |" for name, files, count, size in rows if files > 1
-    ]
+    lines += [f"| `{name}` | {files} | {count:,} | {size / 1000:.1f} |" for name, files, count, size in rows]
     return "\n".join(lines)
 
 
