@@ -52,6 +52,29 @@ def test_a_program_that_cannot_be_started_is_an_error_of_the_result(program: str
 
 
 @pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (child.Result(None, "half\n", "", timed_out=True), "no answer in time"),
+        (child.Result(None, "", "", timed_out=True, survivor_pid=7), "no answer in time, process 7 cannot be killed"),
+        (child.Result(127, "", "", error="Permission denied"), "Permission denied"),
+        (child.Result(1, "", "usage\n it is refused \n\n"), "it is refused"),
+        (child.Result(1, "printed\n", "usage"), "printed"),
+        (child.Result(-9, "\n", ""), "it ended with -9"),
+    ],
+)
+def test_a_failure_has_its_reason_in_a_clause(result: child.Result, reason: str) -> None:
+    assert result.reason == reason
+
+
+def test_a_system_that_refuses_files_in_memory_has_them_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_name: str, _flags: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    assert child.run(["cat"], 10, input="given") == child.Result(0, "given", "")
+
+
+@pytest.mark.parametrize(
     ("last", "timeout", "expected"),
     [("trap '' TERM; wait", 1.5, (None, True, "begun\n")), ("true", 30, (0, False, "begun\n"))],
     ids=["hangs", "ends"],
