@@ -83,3 +83,11 @@ def test_a_text_in_the_values_has_its_own_characters() -> None:
     written = Templar(DataLoader(), variables={"item": {"values": values}}).template(content)
     assert json.loads(written) == values
     assert "\N{ROCKET}" in written
+
+
+@pytest.mark.parametrize("name", ["imex", "main"])
+def test_chart_and_values_are_removed_at_every_end(name: str) -> None:
+    """A play that follows imex.yml may be left out by its tags, or have no tray left."""
+    block = next(task for task in DataLoader().load_from_file(str(TASKS / f"{name}.yml")) if "always" in task)
+    (clean,) = block["always"]
+    assert (clean["ansible.builtin.import_tasks"], clean.get("when")) == ("clean.yml", None)
