@@ -292,6 +292,13 @@ def test_a_failure_of_several_trays_names_their_clique_where_it_is_one(
     assert (row["code"], row["tray"], row["clique"], row["trays"]) == ("dra_plugin_unready", None, clique, nodes)
 
 
+def test_what_the_role_would_change_of_tiers_is_named(world: World) -> None:
+    changes = [f"qos {name}: Priority 5 -> 9" for name in "abcdef"]
+    world.of_tiers(changes=changes)
+    (row,) = world.verdict()["failures"]
+    assert row["message"].endswith(f"; the role would change: {', '.join(changes[:5])} and 1 more.")
+
+
 def test_a_block_that_the_site_leaves_out_is_no_failure(world: World) -> None:
     del world.blocks[1]
     world.info["topology"]["left_out"] = ["r02"]
@@ -311,6 +318,13 @@ def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> No
     assert of_slurm(world) == [("slurm", "slurm_blocks_differ", B[1:2])]
     world.put(B[1])
     assert of_slurm(world) == []
+    # Of a cluster that is none of several nothing is known.
+    del world.blocks[1]
+    for cluster, codes in (("ALPS", ["slurm_blocks_differ"]), ("other", [])):
+        world.info["cluster"] = cluster
+        assert [code for _layer, code, _trays in of_slurm(world)] == codes
+    del clusters["slurm"]["jura"]
+    assert [code for _layer, code, _trays in of_slurm(world)] == ["slurm_blocks_differ"]
 
 
 @given(data=st.data())
