@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import tempfile
@@ -150,9 +149,10 @@ def read_state(content: bytes) -> None:
 
 
 def _signed(document: Any) -> Any:
-    """A proposal whose sha256 fits its fabric, as whoever can write the file can make it."""
+    """A proposal whose sha256 fits its contents, as whoever can write the file can make it."""
     with contextlib.suppress(LookupError, TypeError, ValueError, RecursionError, AttributeError):
-        document["sha256"] = hashlib.sha256(fabric_file.encode(document["fabric"])).hexdigest()
+        document.pop("contents_sha256", None)
+        document["contents_sha256"] = fabric_file.digest(fabric_file.encode(document))
     return document
 
 

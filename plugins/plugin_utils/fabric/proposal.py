@@ -35,6 +35,13 @@ _DATE_OF_WHY = re.compile(rb'("why": "[a-z]+ |"when": ")[0-9]{4}-[0-9]{2}-[0-9]{
 # The key of the proposal file with the sha256 of all others.
 _DIGEST = "contents_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "proposed_at": str,
+    "base_sha256": (str, type(None)),
+    "changes": list,
+    "objections": list,
+    "fabric": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,19 @@ def propose(base: bytes | None, fabric: Fabric, changes: list[Change], objection
 
 
 def load_proposal(file: str) -> Proposal:
-    """Load a proposal; FabricFileError if there is none, or if it was changed since discover wrote it."""
+    """Load a proposal; FabricFileError if there is none, or if it was changed since discover wrote it.
+
+    Its sha256 proves no shape: whoever can write the file can write that too.
+    """
     if not os.path.exists(file):
         raise FabricFileError(f"{file}: there is no proposal; run discover first")
     document = decode(read(file), file)
     check_version(document, file)
-    if document.pop(_DIGEST, None) != digest(encode(document)):
+    if document.pop(_DIGEST, None) != digest(encode(document)) or not (
+        all(isinstance(document.get(key, 0), kind) for key, kind in _FIELDS.items())
+        and all(map(_is_change, document["changes"]))
+        and all(map(_is_finding, document["objections"]))
+    ):
         raise FabricFileError(f"{file}: is not as discover wrote it; discover again")
     check(document["fabric"], file)
     return Proposal(
@@ -97,6 +111,16 @@ def load_proposal(file: str) -> Proposal:
         document["changes"],
         document["objections"],
     )
+
+
+def _is_change(row: Any) -> bool:
+    if not isinstance(row, dict) or row.keys() != Change.__annotations__.keys():
+        return False
+    return all(isinstance(value, str) or (value is None and key in ("from", "to")) for key, value in row.items())
+
+
+def _is_finding(row: Any) -> bool:
+    return isinstance(row, dict) and {"code", "message"} <= row.keys()
 
 
 def accept(path: str, sha256: str | None, base: bytes | None, file: str) -> Proposal:

@@ -314,6 +314,30 @@ def test_a_modified_proposal_is_rejected(path: str, change: Callable[[Document],
         accept(path, planned.sha256, None)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(lambda doc, key=key: doc.pop(key) for key in ("fabric", "proposed_at", "base_sha256", "objections")),
+        *(lambda doc, rows=rows: doc.update(changes=rows) for rows in ("all", [1], [{}], [{"tray": "r01t01"}])),
+        lambda doc: doc["changes"][0].update(why=[]),
+        lambda doc: doc.update(objections=[{"code": "moved_percent"}]),
+    ],
+)
+def test_a_proposal_of_another_shape_is_rejected_although_its_sha256_fits(
+    path: str, change: Callable[[Document], object]
+) -> None:
+    """Whoever can write the file, as in a pull request, can write that too."""
+    sibling = Path(fabric_file.companion(path, "proposed.json"))
+    row: Any = {"tray": "r01t01", "from": None, "to": "r01", "kind": "placed", "why": "new"}
+    content = json.loads(proposal.propose(None, fabrics.fabric(), [row], [], NOW).encode())
+    del content["contents_sha256"]
+    change(content)
+    content["contents_sha256"] = fabric_file.digest(fabric_file.encode(content))
+    sibling.write_bytes(fabric_file.encode(content))
+    with pytest.raises(FabricFileError, match=rf"^{sibling}: is not as discover wrote it; discover again"):
+        accept(path, None, None)
+
+
 def test_a_proposal_with_changed_fabric_and_sha256_must_still_be_valid(path: str) -> None:
     wrong = fabrics.fabric()
     wrong.trays["r01t01"]["clique"] = "r99"
