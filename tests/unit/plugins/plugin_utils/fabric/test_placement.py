@@ -170,6 +170,14 @@ def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     ]
 
 
+def test_a_target_without_an_observation_is_stale() -> None:
+    site = Site()
+    site.discover()
+    del site.facts["r01t01"]
+    site.discover(targets=["r01t01", "r01t02"])
+    assert (site.state_of("r01t01"), site.state_of("r01t02")) == ("stale", "present")
+
+
 def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     site = Site()
     site.facts["login"] = {**site.facts["r01t01"], "gpus": [], "gpu_count": 0}
