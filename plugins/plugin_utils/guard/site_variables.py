@@ -93,8 +93,9 @@ def unknown(names: Collection[str]) -> dict[str, str]:
     found = {}
     for name in names - VARIABLES.keys() - words() - OWN_FACTS - REMOVED:
         if not name.startswith(("ansible_", "_")):
-            close = difflib.get_close_matches(name, VARIABLES, 1, LIKENESS)
-            if close or name.startswith(OWN_PREFIXES):
+            word = name.replace("-", "_")
+            close = difflib.get_close_matches(word, VARIABLES, 1, LIKENESS)
+            if close or word.startswith(OWN_PREFIXES):
                 found[name] = "".join(close)
     return found
 

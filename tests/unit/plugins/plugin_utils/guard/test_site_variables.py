@@ -23,6 +23,7 @@ from hypothesis import strategies as st
         ("render_dri", "render_dir"),
         ("sites_accept", "site_accept"),
         ("slurm_teirs", "slurm_tiers"),
+        *(("slurm-conf-dir", "slurm_conf_dir"), ("dra-driver-image-pull", "")),
         ("fabric_colour", ""),
     ],
 )
