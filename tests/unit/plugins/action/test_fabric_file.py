@@ -536,7 +536,9 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     assert edited["msg"].startswith(f"2 trays changed in {site.path}; the pending proposal")
     placed = site.written()["trays"]
     assert sorted(placed) == ["left", "r01t02", "r02t01"]
-    assert {**placed["left"], "why": ""} == {**json.loads(before)["trays"]["r01t01"], "why": ""}
+    why = edited["changes"][0]["why"]
+    assert re.fullmatch(r"renamed [0-9-]{10} from r01t01", why)
+    assert placed["left"] == {**json.loads(before)["trays"]["r01t01"], "why": why}
     assert site.state("left")["state"] == "present"
     assert site.sibling("json.previous").read_bytes() == before
     assert not site.sibling("proposed.json").exists()
