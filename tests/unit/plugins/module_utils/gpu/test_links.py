@@ -99,6 +99,8 @@ def test_a_lost_gpu_is_a_finding_and_the_others_are_read(links_of: Tray) -> None
     assert codes(found) == [("nvlink_links_unknown", 2)]
     assert [gpu["link_count"] for gpu in found["gpus"]] == [18, 18, None, 18]
     assert found["gpus"][2]["links"] == []
+    links_of("handle_refused")
+    assert codes(links.gather(20)) == [("nvlink_links_unknown", gpu) for gpu in range(4)]
 
 
 def test_gpus_without_nvlink_have_no_finding(links_of: Tray) -> None:
