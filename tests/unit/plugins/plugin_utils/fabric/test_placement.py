@@ -239,6 +239,7 @@ def test_the_expected_size_is_counted_once_and_only_grows() -> None:
     [
         pytest.param("", {"r01": "hall_a", "1800100000002": "hall_b"}, ["hall_a", "hall_b", "r03"], set(), id="both"),
         pytest.param("", {"r01": "hall", "r02": "hall"}, ["hall", "r02", "r03"], {"name_conflict"}, id="twice"),
+        pytest.param("", {"r01": "r02"}, ["r02", "r03", "r04"], set(), id="one of ours"),
         # The finding of one name for two domains would ask for a second name of the same chassis.
         pytest.param("1820", {"1820": "hall"}, ["hall", "hall_2", "hall_3"], set(), id="mini-racks"),
         pytest.param(
