@@ -121,8 +121,11 @@ def test_each_owner_removes_the_files_of_the_others(owner: str, paths: set[str],
     assert {path for path, text in table(given).items() if text is not None} == paths
     assert given.ports_to_open == ports
     assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
-    modes = {mode for path, (_text, mode) in domain.files_of(given, "", None).items() if path.startswith("/etc/nvidia")}
-    assert modes == {0o600}
+    files_of = domain.files_of(given, "", None).items()
+    texts = {path: TLS[name] if path in paths else None for name, path in domain.TLS_FILES.items()}
+    assert {path: entry for path, entry in files_of if path.startswith("/etc/nvidia")} == {
+        path: (text, 0o600) for path, text in texts.items()
+    }
 
 
 def test_the_units_check_the_list_create_channels_and_limit_connections() -> None:

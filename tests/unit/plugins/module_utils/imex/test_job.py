@@ -290,7 +290,7 @@ def test_the_policy_decides_about_job_and_tray(
         ("TaskProlog=/x", {"policy": "run"}, []),
         # A partition whose jobs of several trays are all held.
         ("PartitionName=a Nodes=r01t[01-18]", {}, ["slurm_conf_advice"]),
-        ("PartitionName=a Nodes=cpu[1-9] PrologFlags=NoSuch", {}, []),
+        ("no setting\nPartitionName=a Nodes=cpu[1-9] PrologFlags=NoSuch", {}, []),
         ("PartitionName=a Nodes=ALL Exclusive=NODE", {}, []),
         ("PartitionName=a Nodes=ALL OverSubscribe=EXCLUSIVE", {}, []),
         ("PartitionName=a Nodes=ALL\nGresTypes=gpu", {}, []),
@@ -302,8 +302,9 @@ def test_the_policy_decides_about_job_and_tray(
 def test_settings_of_slurm_conf_that_imex_per_job_needs_are_findings(
     tray: Path, lines: str, options: dict[str, Any], codes: list[str]
 ) -> None:
+    (tray / "more.conf").write_text(lines)
     with (tray / "slurm.conf").open("a") as conf:
-        conf.write(lines)
+        conf.write("Include more.conf\n")
     found = job_host.findings_of(desire(**_folders(tray), **options), False)
     assert [entry["code"] for entry in found] == codes
 
@@ -357,6 +358,19 @@ def test_an_epilog_stops_the_daemon_of_its_own_job_alone(begun: list[str], start
     for _time in range(2):
         main.epilog(SETTINGS, _environ())
     assert begun == ["clear"] * (2 * stops)
+
+
+def test_umask_0_makes_nothing_that_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As slurmd may start a prolog."""
+    monkeypatch.setattr(state, "RUN", str(tmp_path / "run" / "job"))
+    before = os.umask(0)
+    try:
+        with state.lock(time.monotonic()):
+            state.write_text(str(tmp_path / "etc" / "imex" / "nodes"), "text")
+    finally:
+        os.umask(before)
+    assert len(made := list(tmp_path.rglob("*"))) == 6
+    assert [path for path in made if path.stat().st_mode & 0o022] == []
 
 
 def _printed(cells: dict[tuple[int, int], str], state_of_own: str = "READY") -> str:
@@ -413,7 +427,7 @@ def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     _script(tmp_path / "bin" / "systemctl", "true")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    conf = "PrologFlags=Alloc\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n"
+    conf = "PrologFlags=\\\nAlloc\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n"
     (tmp_path / "slurm.conf").write_text(conf.format(tmp_path))
     return tmp_path
 
