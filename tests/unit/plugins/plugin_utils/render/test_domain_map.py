@@ -75,13 +75,21 @@ def test_trays_without_their_own_slot_are_drawn() -> None:
     fabric.trays["r01t06"]["tray_index"] = 60_000
     (domain,) = view.figure(fabric, State()).domains
     assert sorted(tray.name for tray in domain.trays) == sorted(fabric.trays)
+    assert len(domain.slots) == 18, "no index of a tray makes thousands of slots"
+
+
+def test_a_rack_without_its_first_tray_is_not_drawn_one_slot_lower() -> None:
+    fabric = fabrics.fabric(split=(), first_index=1)
+    del fabric.trays["r01t01"]
+    assert [domain.slots[0] is None for domain in view.figure(fabric, State()).domains] == [True, False]
 
 
 def test_a_finding_names_its_subject() -> None:
     fabric = fabrics.fabric(racks=1)
     about = [{"block": "r01"}, {"domain": "r01"}, {"clique": "r01"}, {}]
     findings = [_finding(f"code{number}", "info", **subject) for number, subject in enumerate(about)]
-    state = State(fabrics.state(fabric).trays, findings)
+    # Two sources report the same.
+    state = State(fabrics.state(fabric).trays, [*findings, *findings])
     subjects = [line.split("What")[0].split() for line in domain_map(fabric, state)[-4:]]
     assert subjects == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
 
