@@ -62,10 +62,10 @@ def test_an_own_row_that_was_filled_in_is_not_used() -> None:
 
 
 def test_json_of_early_releases_is_parsed() -> None:
-    """Ids with gaps, no version, no hostName, tabs, and unknown keys."""
+    """Ids with gaps, a version that is none, no hostName, tabs, and unknown keys."""
     nodes = {
         "2": {"status": "READY", "host": "192.0.2.9", "gpus": 4},
-        "0": {"status": "READY", "connections": {"2": {"host": "192.0.2.9", "status": "CONNECTED"}}, "version": ""},
+        "0": {"status": "READY", "connections": {"2": {"host": "192.0.2.9", "status": "CONNECTED"}}, "version": "N/A"},
     }
     facts = tray(answers=answers(domain=json.dumps({"nodes": nodes, "status": "DOWN", "new": {}}, indent="\t")))
     assert [peer["connection"] for peer in facts["peers"]] == [None, "connected"]

@@ -84,6 +84,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module in (state, main):
         monkeypatch.setattr(module, "SETTINGS_FILE", str(tmp_path / "settings"))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(failure, "clear", lambda _settings: done.append("clear"))
     for name in ("clear", "stop_daemon", "start_daemon"):
         monkeypatch.setattr(main, name, lambda *_arguments, name=name: done.append(name))
     for name in ("remove", "wait_for_peers", "write_text", "log"):
@@ -262,7 +263,8 @@ def test_a_peer_that_does_not_answer_is_the_jobs_fault_only_where_it_has_no_gpu(
 def test_the_policy_decides_about_job_and_tray(
     tmp_path: Path, begun: list[str], policy: str, fault: str, restarts: str, batch: bool, expected: tuple[int, str]
 ) -> None:
-    """The reason is in the job's AdminComment; Slurm requeues batch jobs only."""
+    """The reason is in the job's AdminComment; Slurm requeues batch jobs only. Another job's daemon stays."""
+    state.write_state({"job": "76" if batch else "77"})
     refuses = "" if batch else "case $1 in requeue*) exit 1;; esac"
     _script(tmp_path / "scontrol", f"{refuses}\necho $* >> {tmp_path}/called")
     _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
@@ -273,6 +275,7 @@ def test_the_policy_decides_about_job_and_tray(
     assert comment.startswith("update JobId=77 AdminComment=IMEX on r01t01 for job 77: why; the ")
     assert notice.startswith("notify 77 IMEX on r01t01 for job 77: why; the ")
     assert action.startswith(expected[1])
+    assert begun == ([] if batch else ["clear"])
 
 
 @pytest.mark.parametrize(
