@@ -533,6 +533,12 @@ def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None
         ("gpu_lost", True, "scontrol reboot ASAP nextstate=RESUME gb-[3-4]"),
         ("node_not_ready", True, "kubectl describe node gb-3.example.com"),
         ("driver_missing", True, "ansible r01t03,r01t04 --become -a 'modprobe nvidia'"),
+        (
+            "imex_peer_authentication",
+            True,
+            "when no job runs on clique r01: ansible nvlink_clique_r01 --become -a 'systemctl stop nvidia-imex', then"
+            " ansible-playbook rackscale.nvlink.imex -e imex_hosts=nvlink_clique_r01",
+        ),
         # A fabric file that the next run would not find is named.
         ("slurm_blocks_differ", True, "ansible-playbook rackscale.nvlink.slurm --diff"),
         ("slurm_blocks_differ", False, "ansible-playbook rackscale.nvlink.slurm -e fabric_file=fabric.json --diff"),
