@@ -18,12 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import paths
+from . import machine, paths
 from .errors import LabError
-
-INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-# A booted host holds about four; there is no cost in a high limit.
-INSTANCES = 4096
 
 
 def write_atomically(target: Path, text: str, mode: int = 0o644) -> None:
@@ -49,23 +45,45 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def create(name: str) -> Path:
-    """The folder of a new lab, on a machine that lets many systemds run."""
-    directory = paths.state_of(name)
+@contextlib.contextmanager
+def all_labs_locked() -> Iterator[None]:
+    while True:
+        paths.STATE.mkdir(exist_ok=True)
+        handle = os.open(paths.STATE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        # Another lab's `down`, the last one, may have removed the directory while this process waited.
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(paths.STATE).st_ino == os.fstat(handle).st_ino:
+                break
+        os.close(handle)
     try:
-        directory.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        raise LabError(
-            f"lab {name!r} is there already, running or left by a crash: end it first (lab down --name {name})."
-        ) from None
-    if int(INOTIFY.read_text()) < INSTANCES:
-        INOTIFY.write_text(str(INSTANCES))
+        yield
+    finally:
+        os.close(handle)
+
+
+def create(name: str) -> Path:
+    with all_labs_locked():
+        directory = paths.state_of(name)
+        try:
+            directory.mkdir(mode=0o700)
+        except FileExistsError:
+            raise LabError(
+                f"lab {name!r} is there already, running or left by a crash: end it first (lab down --name {name})."
+            ) from None
+        machine.prepare_machine()
     return directory
 
 
 def remove(name: str) -> None:
-    """Remove the state of a lab without processes. Idempotent."""
-    shutil.rmtree(paths.state_of(name), ignore_errors=True)
+    """Remove the state of a lab without processes; the last one restores the machine's limits. Idempotent."""
+    if not paths.STATE.is_dir():
+        return
+    with all_labs_locked():
+        shutil.rmtree(paths.state_of(name), ignore_errors=True)
+        if not any(entry.is_dir() for entry in paths.STATE.iterdir()):
+            machine.restore_machine()
+            paths.STATE.rmdir()
 
 
 def existing(name: str) -> Path:
