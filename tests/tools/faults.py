@@ -127,7 +127,7 @@ FAULTS = (
     Fault("schema_with_more_keys", "guard", "plugins/plugin_utils/guard/schemas.py",
           '"additionalProperties": False', '"additionalProperties": True'),
     Fault("unknown_variable_accepted", "guard", "plugins/plugin_utils/guard/site_variables.py",
-          "close or name.startswith(OWN_PREFIXES)", "close or name in OWN_PREFIXES"),
+          "close or word.startswith(OWN_PREFIXES)", "close or word in OWN_PREFIXES"),
     Fault("secret_value_shown", "guard", "plugins/plugin_utils/guard/site_variables.py",
           'spec.get("no_log") or _SECRET.search(place)', 'spec.get("no_log")'),
     Fault("control_characters_pass", "guard", "plugins/plugin_utils/values.py",
