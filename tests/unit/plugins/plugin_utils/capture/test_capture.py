@@ -270,9 +270,9 @@ def test_the_reason_of_a_failure_is_left_out_and_its_kind_stays(problem: str, wr
 
 @pytest.mark.parametrize("value", ["fm_url=https://fm.corp2.example.net", "a,b=jdoe@fm.corp2.example.net,c=1"])
 def test_of_a_kept_setting_the_values_of_the_site_are_removed(value: str) -> None:
-    settings = f"SwitchParameters = {value}\nSchedulerParameters = bf_window=9\n"
+    settings = f"SwitchParameters = {value}\nSchedulerParameters = bf_window=9\nAccountingStoragePass = hunter2\n"
     made = bundle.make([tray(1)], [bundle.Host("head1", {"outputs": [printed("config.txt", settings)]})])
     [config] = [text for path, text in made.files.items() if path.endswith("config.txt")]
     assert "=(removed)" in config
-    assert not re.search("corp2|jdoe", config)
+    assert not re.search("corp2|jdoe|hunter2|StoragePass", config)
     assert "SchedulerParameters = bf_window=9" in config
