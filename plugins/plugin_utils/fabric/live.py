@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -64,7 +65,13 @@ def unpack(packed: Any) -> Merged | None:
     """Restore the data of pack(); None for data of another format."""
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
-    return Merged([_unpacked(row) for row in packed["observations"]], packed["findings"])
+    try:
+        return Merged(
+            [_unpacked(row) for row in packed["observations"]],
+            [cast(Finding, dict(row)) for row in packed["findings"]],
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _unpacked(row: Mapping[str, Any]) -> Observation:

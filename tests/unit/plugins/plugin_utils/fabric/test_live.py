@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
@@ -76,6 +78,13 @@ def test_an_answer_is_the_same_after_caching(rows: list[Observation], findings: 
     assert live.unpack(json.loads(json.dumps(live.pack(reported)))) == reported
 
 
-def test_cached_data_of_another_format_are_ignored() -> None:
-    for packed in (None, [], "x", {}, {"format": 0, "observations": []}):
-        assert live.unpack(packed) is None
+@pytest.mark.parametrize(
+    "packed",
+    [
+        *(None, [], "x", {}, {"format": 0, "observations": []}, {"format": live.FORMAT}),
+        {"format": live.FORMAT, "observations": [{}], "findings": []},
+        {"format": live.FORMAT, "observations": [], "findings": [1]},
+    ],
+)
+def test_damaged_cached_data_and_those_of_another_format_are_ignored(packed: Any) -> None:
+    assert live.unpack(packed) is None

@@ -125,6 +125,7 @@ def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> N
 def test_two_domains_of_one_rack_are_drawn_each_with_its_own_slots(first: int) -> None:
     fabric = fabrics.fabric(racks=2, trays=9, split=())
     for name in fabric.members["r02"]:
+        # The builder gives every tray an index.
         fabric.trays[name]["tray_index"] += first  # type: ignore[index]
     for domain in view.figure(fabric, State()).domains:
         assert (len(domain.slots), len(domain.trays), domain.switches) == (9, 9, 0)

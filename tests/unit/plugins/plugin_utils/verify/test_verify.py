@@ -548,8 +548,8 @@ def test_the_next_step_has_the_names_that_its_command_needs(
     world: World, code: str, is_found: bool, expected: str
 ) -> None:
     for number in (3, 4):
-        names = {"slurm_node": f"gb-{number}", "kubernetes_node": f"gb-{number}.example.com"}
-        world.fabric.trays[f"r01t0{number}"].update(names)  # type: ignore[typeddict-item]
+        tray = world.fabric.trays[f"r01t0{number}"]
+        tray["slurm_node"], tray["kubernetes_node"] = f"gb-{number}", f"gb-{number}.example.com"
     remedy = functools.partial(verify.remediation, world.evidence(is_found=is_found))
     rows = [failure.failure(code, "hardware", f"{tray} is down.", tray, "r01") for tray in A[2:]]
     assert formatting.lines(rows, remedy)[1].endswith(f"; next step: {expected}")
