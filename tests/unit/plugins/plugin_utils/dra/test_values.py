@@ -98,6 +98,8 @@ def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) 
         ("nvidiaDriverroot", "/", "write nvidiaDriverRoot"),
         ("featureGates.IMEXDaemonWithDNSNames", False, "write IMEXDaemonsWithDNSNames"),
         ("featureGates.DynamicMIG", "true", "true or false"),
+        ("controller.metrics.httpEndpoint", ":70000", "is not an address with a port, such as :8080"),
+        ("controller.leaderElection.leaseDuration", "15", "is not a duration such as 15s"),
         ("featureGates.DeviceMetadata", True, "needs PassthroughSupport"),
         ("resources.gpus.enabled", "false", "true or false"),
         ("controller", "all", "is not a mapping"),
@@ -144,6 +146,47 @@ GATES_OF_SHARES = {"AllAlpha": True, "DynamicMIG": False, "NVMLDeviceHealthCheck
 def test_the_gpu_plugins_own_rules(own: dict[str, Any], keys: list[str]) -> None:
     """Rules with which the GPU plugin exits at its start."""
     assert [row["key"] for row in check_values(own, "all_dra")] == keys
+
+
+def ports(**more: Any) -> dict[str, Any]:
+    return {"kubeletPlugin": more}
+
+
+@pytest.mark.parametrize(
+    ("own", "key"),
+    [
+        (ports(containers={"gpus": {"healthcheckPort": 51515}}), "containers.gpus.healthcheckPort"),
+        (ports(containers={"computeDomains": {"healthcheckPort": 8081}}), "metrics.computeDomainHttpEndpoint"),
+        (ports(containers={"gpus": {"healthcheckPort": -1}, "computeDomains": {"healthcheckPort": -1}}), None),
+        (ports(metrics={"gpuHttpEndpoint": "", "computeDomainHttpEndpoint": ""}), None),
+        (ports(metrics={"gpuHttpEndpoint": ":8081", "enabled": False}), None),
+        ({**ports(metrics={"gpuHttpEndpoint": ":8081"}), "resources": {"computeDomains": {"enabled": False}}}, None),
+        # The controller is a pod of its own.
+        ({"controller": {"metrics": {"httpEndpoint": ":8081"}}}, None),
+    ],
+)
+def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str | None) -> None:
+    """They are in one pod, and exit where they cannot listen (startHealthcheck, RunPrometheusMetricsServer)."""
+    found = check_values(own, "all_dra")
+    assert [row["key"] for row in found] == ([f"kubeletPlugin.{key}"] if key else [])
+    assert all("are in one pod; set another port." in row["message"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("own", "keys"),
+    [
+        ({"leaseDuration": "10s"}, ["leaseDuration"]),
+        ({"retryPeriod": "9s"}, ["renewDeadline"]),
+        ({"retryPeriod": "0s"}, ["retryPeriod"]),
+        ({"leaseDuration": "1s", "renewDeadline": "900ms", "retryPeriod": "100ms"}, []),
+        ({}, []),
+    ],
+)
+def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -> None:
+    """Durations with which client-go's NewLeaderElector, and so the controller, fails."""
+    found = check_values({"controller": {"replicas": 2, "leaderElection": {"enabled": True, **own}}})
+    assert [row["key"] for row in found] == [f"controller.leaderElection.{key}" for key in keys]
+    assert check_values({"controller": {"leaderElection": own}}) == []
 
 
 @pytest.mark.parametrize(
