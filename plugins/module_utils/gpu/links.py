@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
@@ -30,6 +30,8 @@ MAX_LINKS = 36
 # NVML_FI_DEV_NVLINK_*, each read with the link's number as scope, LINK_COUNT without.
 LINK_COUNT, SPEED, STATE = 91, 164, 165
 STATES = {0: "inactive", 1: "active", 2: "sleep", 3: "active_traffic_disabled"}
+# NVML_ERROR_INVALID_ARGUMENT and NVML_ERROR_NOT_SUPPORTED.
+_NO_LINK = (2, 3)
 # A link in its low-power state wakes up with traffic.
 _USABLE = ("active", "sleep")
 COUNTERS = {
@@ -89,7 +91,9 @@ def _query_gpu(library: Any, index: int) -> Raw:
         """Field -> its value's type and bits, of those that this driver and GPU have."""
         values = (nvml.FieldValue * len(ids))(*(nvml.FieldValue(fieldId=field, scopeId=scope) for field in ids))
         if not call("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), ctypes.byref(values)):
-            gpu["code"] = codes[-1]
+            # A driver may count more slots than the GPU has links, and refuse those without one.
+            if ids[0] == LINK_COUNT or codes[-1] not in _NO_LINK:
+                gpu["code"] = codes[-1]
             return {}
         return {row.fieldId: [row.valueType, row.value] for row in values if row.nvmlReturn == nvml.SUCCESS}
 
@@ -143,13 +147,6 @@ class Xid(TypedDict):
     last_at: float
 
 
-class Degraded(NamedTuple):
-    """The links of a GPU that are not active at full speed: their numbers, and the number of usable ones."""
-
-    links: list[int]
-    usable: int
-
-
 def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within LOG_TIMEOUT.
 
@@ -196,9 +193,14 @@ def _gpu(raw: Raw, notes: list[HostFinding]) -> Gpu:
         notes.append(gpu_finding("nvlink_links_unknown", "gpu", index, status=status, number=raw["code"]))
         return gpu
     gpu["link_count"] = check.number("NVLink count", _number(raw["count"]), MAX_LINKS)
+    # B200 and B300 have 18 links in 36 slots, of which the driver refuses the others (NVIDIA/TensorRT-LLM, pull
+    # requests 17060 and 19210).
+    slots = [link for link, values in enumerate(raw["links"]) if values]
+    if gpu["link_count"] and slots:
+        gpu["link_count"] = slots[-1] + 1
     groups: dict[tuple[str | None, int | None], list[int]] = {}
     unknown: set[str] = set()
-    for link, values in enumerate(raw["links"]):
+    for link, values in enumerate(raw["links"][: gpu["link_count"]]):
         state = _number(values.get(STATE))
         if state is not None and state not in STATES:
             check.refuse(f"state of NVLink {link}", state)
@@ -246,29 +248,37 @@ def _most(counter: collections.Counter[int]) -> int | None:
     return max(counter, key=lambda value: (counter[value], value)) if counter else None
 
 
-def evaluate(gpus: Sequence[Gpu]) -> list[HostFinding]:
-    """The findings nvlink_links_degraded: a GPU of which not all links are active at full speed."""
+def evaluate(gpus: Sequence[Gpu], known: int | None = None) -> list[HostFinding]:
+    """The findings about GPUs without an active link (nvlink_links_down) and those of which not all are at full speed.
+
+    known: the number of links that each GPU must have; without it, of most GPUs of the tray, of which none may be
+    active on a tray of PCIe cards without a bridge.
+    """
     links, speed = expected(gpus)
+    links = known or links
     if links is None:
         return []
     rows = [(gpu, _degraded(gpu, links, speed)) for gpu in gpus if gpu["link_count"] is not None]
-    if speed is None and rows and all(found.usable == 0 and found.links for _gpu, found in rows):
+    if known is None and speed is None and rows and all(usable == 0 and bad for _gpu, (bad, usable) in rows):
         return [gpu_finding("nvlink_links_degraded", "all", gpus=count(len(rows), "GPU"), links=links)]
     found = []
-    for gpu, bad in rows:
-        if bad.links:
-            numbers = fold(map(str, bad.links))
+    for gpu, (bad, usable) in rows:
+        if bad and not any(row["state"] in _USABLE for row in gpu["links"]):
+            found.append(gpu_finding("nvlink_links_down", "", gpu["index"], links=links))
+        elif bad:
+            numbers = fold(map(str, bad))
             values: dict[str, Value] = {
-                "usable": bad.usable,
+                "usable": usable,
                 "links": links,
                 "speed": f" at {speed} MB/s" if speed else "",
-                "others": f"link {numbers} is" if len(bad.links) == 1 else f"links {numbers} are",
+                "others": f"link {numbers} is" if len(bad) == 1 else f"links {numbers} are",
             }
             found.append(gpu_finding("nvlink_links_degraded", "some", gpu["index"], **values))
     return found
 
 
-def _degraded(gpu: Gpu, links: int, speed: int | None) -> Degraded:
+def _degraded(gpu: Gpu, links: int, speed: int | None) -> tuple[list[int], int]:
+    """(the links of a GPU that are not active at full speed, the number of usable ones)."""
     usable = {
         link
         for row in gpu["links"]
@@ -276,7 +286,7 @@ def _degraded(gpu: Gpu, links: int, speed: int | None) -> Degraded:
         for link in row["links"]
     }
     unknown = {link for row in gpu["links"] if row["state"] is None for link in row["links"]}
-    return Degraded([link for link in range(links) if link not in usable | unknown], len(usable))
+    return [link for link in range(links) if link not in usable | unknown], len(usable)
 
 
 # --- The kernel log.

@@ -50,7 +50,7 @@ typedef struct {
     unsigned char cluster[16];
     unsigned int clique_count; /* of version 4; 0: the driver does not have that version */
     nvmlGpuFabricClique_v1_t cliques[NVML_GPU_FABRIC_CLIQUE_MAX];
-    unsigned int links, link_speed; /* 0 links: the GPU has no NVLink */
+    unsigned int links, link_speed, slots; /* 0 links: the GPU has no NVLink; slots: as many, or more that are refused */
     unsigned int change_count;
     change_t changes[MAX_CHANGES];
     int is_captured; /* the fabric calls answer with the bytes of a support bundle */
@@ -119,7 +119,8 @@ static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
                                  &gpu->mask, &gpu->summary) == 6;
         hex_bytes(cluster, gpu->cluster, 16);
     } else if (strcmp(key, "links") == 0) {
-        sscanf(value, "%u %u", &gpu->links, &gpu->link_speed);
+        if (sscanf(value, "%u %u %u", &gpu->links, &gpu->link_speed, &gpu->slots) < 3)
+            gpu->slots = gpu->links;
     } else if (strcmp(key, "link") == 0 && gpu->change_count < MAX_CHANGES) {
         change_t *change = &gpu->changes[gpu->change_count];
         gpu->change_count += sscanf(value, "%u %u %llu", &change->link, &change->field, &change->value) == 3;
@@ -370,7 +371,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvm
         if (values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && gpu->recovery >= 0)
             give_unsigned(&values[i], (unsigned int)gpu->recovery);
         else if (values[i].fieldId == NVML_FI_DEV_NVLINK_LINK_COUNT && gpu->links)
-            give_unsigned(&values[i], gpu->links);
+            give_unsigned(&values[i], gpu->slots);
         else
             link_field(gpu, &values[i]);
     }

@@ -25,12 +25,13 @@ def standin_text(
     nvml_fault: str | None = None,
     lost: Iterable[int] = (),
     links: Iterable[Sequence[int]] = (),
+    slots: int = LINKS,
 ) -> str:
     """The file that the NVML stand-in reads: one ``key value`` a line.
 
     ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for smi_text(). GPUs with a fabric have
     LINKS links, all active, all counters 0, but for ``links``: index of the GPU, number of the link, field of NVML, its
-    value.
+    value. slots: how many the driver counts; it refuses those without a link.
     """
     if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
         raise simulation.SimulationError(
@@ -56,7 +57,7 @@ def standin_text(
             f"recovery {_line(_number(constants.RECOVERY_ACTIONS, gpu['recovery_action']))}",
             f"platform {platform}",
             f"fabric {_standin_fabric(gpu['fabric'])}",
-            f"links {f'{LINKS} {LINK_SPEED}' if _number(constants.STATES, gpu['fabric']['state']) else '-'}",
+            f"links {f'{LINKS} {LINK_SPEED} {slots}' if _number(constants.STATES, gpu['fabric']['state']) else '-'}",
         ]
         lines += [f"link {link} {field} {value}" for index, link, field, value in links if index == gpu["index"]]
         if gpu["fabric"]["cliques"]:

@@ -161,11 +161,13 @@ class Library:
 
 
 def test_fields_that_a_driver_lacks_are_unknown_not_zero() -> None:
-    raw = links.query(Library({(0, links.STATE): (1, 1), (0, FIELD["recoveries"]): (3, 7)}, 2))
+    raw = links.query(
+        Library({(0, links.STATE): (1, 1), (0, FIELD["recoveries"]): (3, 7), (2, links.STATE): (1, 1)}, 3)
+    )
     notes: list[dict[str, Any]] = []
     [gpu] = links.interpret(raw, notes)
     assert gpu["links"] == [
-        {"state": "active", "speed": None, "links": [0]},
+        {"state": "active", "speed": None, "links": [0, 2]},
         {"state": None, "speed": None, "links": [1]},
     ]
     assert gpu["unknown_counters"] == list(FIELD)
@@ -181,14 +183,43 @@ def test_fields_that_a_driver_lacks_are_unknown_not_zero() -> None:
 )
 def test_any_values_of_a_driver_are_facts_in_the_schema(fields: dict[tuple[int, int], Any]) -> None:
     notes: list[dict[str, Any]] = []
-    gpus = links.interpret(links.query(Library(fields, 4)), notes)
+    raw = links.query(Library(fields, 4))
+    gpus = links.interpret(raw, notes)
     assert {note["code"] for note in notes} <= {"unusable_value"}
     for note in links.evaluate(gpus):
-        assert note["code"] == "nvlink_links_degraded"
+        assert note["code"] in ("nvlink_links_degraded", "nvlink_links_down")
     [gpu] = gpus
-    assert sorted(link for row in gpu["links"] for link in row["links"]) == [0, 1, 2, 3]
+    read = [link for link, values in enumerate(raw["gpus"][0]["links"], 1) if values]
+    assert gpu["link_count"] == max(read, default=4)
+    assert sorted(link for row in gpu["links"] for link in row["links"]) == list(range(gpu["link_count"]))
     numbers = [value for row in gpu["counters"] for value in row.values() if value is not None]
     assert all(0 <= value < 2**63 for value in numbers)
+
+
+class Refusing(Library):
+    """A driver that refuses the whole call for a slot without a link, with this code."""
+
+    def __init__(self, real: int, code: int) -> None:
+        fields = {(link, links.STATE): (1, 1) for link in range(real)}
+        super().__init__({**fields, **{(link, links.SPEED): (1, 53125) for link in range(real)}}, 36)
+        self.real, self.code = real, code
+
+    def nvmlDeviceGetFieldValues(self, handle: Any, size: Any, pointer: Any) -> int:
+        first = ctypes.cast(pointer, ctypes.POINTER(nvml.FieldValue))[0]
+        refused = first.scopeId >= self.real
+        return self.code if refused else super().nvmlDeviceGetFieldValues(handle, size, pointer)
+
+
+@pytest.mark.parametrize(
+    ("code", "count", "notes"),
+    [(2, 18, []), (nvml.NOT_SUPPORTED, 18, []), (15, None, ["nvlink_links_unknown"])],
+    ids=["invalid_argument", "not_supported", "gpu_is_lost"],
+)
+def test_slots_without_a_link_that_the_driver_refuses_are_none(code: int, count: int | None, notes: list[str]) -> None:
+    found: list[dict[str, Any]] = []
+    [gpu] = links.interpret(links.query(Refusing(18, code)), found)
+    assert (gpu["link_count"], [note["code"] for note in found]) == (count, notes)
+    assert links.evaluate([gpu]) == []
 
 
 # --- The kernel log.
