@@ -1,16 +1,20 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why hosts do not answer, equal causes as one: `18 trays (r01t[01-18]): Permission denied (publickey)`. Pure."""
+"""Equal causes as one text: of hosts, `18 trays (r01t[01-18]): Permission denied (publickey)`, and of a tray's GPUs.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, sentence
 
 # Hosts with further causes are counted: each host that answers something else would add a line.
 MAX_CAUSES = 6
@@ -71,3 +75,25 @@ def names(hosts: Iterable[str]) -> str:
     ordered = natural_sorted(hosts)
     text = hostlist.fold(ordered)
     return text if len(text) <= MAX_LENGTH else summarize(ordered)
+
+
+def of_gpus(findings: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """(code, text) of one tray's findings, worst first: those of its GPUs with one code are one, with the first remedy.
+
+    `each of GPUs [0-2] needs ... and GPU 3 needs ...; drain the tray`. A finding has code and message, and gpu where it
+    is about one.
+    """
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in findings:
+        gpu = str(row.get("gpu"))
+        what, mark, remedy = sentence(row.get("message"), 500).partition("; ")
+        key = (str(row.get("code")), what if row.get("gpu") is None else "")
+        about = re.sub(rf"\bGPU {re.escape(gpu)}\b", "\0", what)
+        found.setdefault(key, {"": [mark + remedy]}).setdefault(about, []).append(gpu)
+    for (code, _what), gpus_of in found.items():
+        [remedy] = gpus_of.pop("")
+        texts = []
+        for about, gpus in gpus_of.items():
+            name = f"GPU {gpus[0]}" if len(gpus) == 1 else f"each of GPUs {hostlist.fold(gpus)}"
+            texts.append(about.replace("\0", name))
+        yield code, " and ".join(texts) + remedy

@@ -35,6 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     gates,
     identity,
     operations,
+    products,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.identity import Claims, Names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
@@ -123,6 +124,7 @@ def place(
     fabric, mismatches = _with_blocks(replace(known, overrides=accepted.overrides), observed, names, placed, sources)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
+    findings += [finding("gpu_missing", message) for message, _trays in products.fewer_gpus(observed)]
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
     changes = [*earlier, *placed.changes]
     overridden = [row for row in previous.overrides if row not in accepted.overrides]

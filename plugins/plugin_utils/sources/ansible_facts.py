@@ -129,6 +129,7 @@ def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
         host_id=value("host_id", whole),
         gpu_uuids=uuids,
         gpu_count=max(len(gpus), value("gpu_count", whole) or 0),
+        product=next((sentence(gpu.get("name"), 64) for gpu in gpus), ""),
         addresses=_addresses(facts),
         driver_version=value("driver_version", text(VERSION)),
         health=worst_health(gpu_health(mapped(fabric.get("health"))) for fabric in fabrics),

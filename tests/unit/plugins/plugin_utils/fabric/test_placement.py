@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, review
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
@@ -202,6 +202,30 @@ def test_a_missing_gpu_is_found_and_another_order_of_gpus_is_no_change() -> None
     placement = site.discover()
     assert (placement.fabric.trays, placement.changes) == (before.trays, [])
     assert (codes(placement, "r01t01"), codes(placement, "r01t02")) == ({"gpu_missing"}, set())
+
+
+@pytest.mark.parametrize(
+    ("product", "missing", "expected"),
+    [
+        ("NVIDIA GB200", {"r01t01": 1, "r02t04": 1}, ["r01t01,r02t04: 3 GPUs, and a tray with NVIDIA GB200 has 4"]),
+        # Most trays do not tell here, the product does.
+        ("NVIDIA GB200", dict.fromkeys(["r01t01", "r01t02", "r01t03"], 1), ["r01t[01-03]: 3 GPUs, and a tray with"]),
+        ("NVIDIA X100", {"r01t01": 2, "r01t02": 1}, ["r01t01: 2 GPUs, and a tray", "r01t02: 3 GPUs, and a tray"]),
+        ("NVIDIA X100", dict.fromkeys(["r01t01", "r01t02", "r01t03"], 1), []),
+    ],
+)
+def test_a_tray_that_is_discovered_with_fewer_gpus_than_its_product_is_named(
+    product: str, missing: dict[str, int], expected: list[str]
+) -> None:
+    site = Site(racks=2 if "r02t04" in missing else 1)
+    for name in site.facts:
+        for gpu in site.gpus(name):
+            gpu["name"] = product
+        del site.facts[name]["gpus"][: missing.get(name, 0)]
+        site.facts[name]["gpu_count"] = len(site.facts[name]["gpus"])
+    placement = site.discover()
+    lines = review.state_lines(placement.fabric, placement.state, list(site.facts))
+    assert [line[: len(text)] for line, text in zip(lines, expected, strict=True)] == expected
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "slurm_controller", "tray [1]"])
