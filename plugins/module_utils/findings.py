@@ -130,6 +130,17 @@ _PLUGIN = (
     "kubectl -n dra-driver-nvidia-gpu delete pod -l dra-driver-nvidia-gpu-component=kubelet-plugin"
     " --field-selector spec.nodeName={kubernetes_node}"
 )
+_DRAIN = "ansible-playbook rackscale.nvlink.drain -e drain_trays={tray} -e drain_reason=recovery"
+_RESUME = "ansible-playbook rackscale.nvlink.resume -e resume_trays={tray}"
+ACTIONS = {
+    "reset_gpu": f"{_DRAIN}, then ansible {{tray}} --become -a 'nvidia-smi --gpu-reset', then {_RESUME}",
+    "reboot": _REBOOT,
+    # Once nothing uses P2P, the driver names another action.
+    "drain": f"{_DRAIN}, then {_SMI}, which prints the next action",
+    "restart_imex": _RESTART_IMEX,
+}
+"""The action of a failure that does not depend on its code alone -> its command."""
+
 COMMANDS = {
     "tray_unreachable": "bring it up, then ansible {tray} -m ansible.builtin.ping",
     "driver_missing": "ansible {tray} --become -a 'modprobe nvidia'",
@@ -176,6 +187,7 @@ COMMANDS = {
     "nvlink_links_unknown": "",
     "domain_two_chassis": "",
     "imex_persist_left": "",
+    "fabric_not_supported": "",
     "mig_enabled": "",
     "imex_cmd_disabled": "",
     "imex_waiting_for_recovery": "",
@@ -197,12 +209,14 @@ CAUSES = {
     "gpu_missing": "a GPU no longer enumerates",
     "tray_not_attached": "the GPUs have not joined the NVLink fabric",
     "fabric_missing": "the driver has not registered the GPUs with the NVLink fabric",
+    "fabric_not_supported": "the GPUs are PCIe cards or those of an HGX baseboard",
     "fabric_uuid_zero": "the NMX controller has assigned no cluster UUID to the NVLink domain",
     "fabric_not_started": "nvidia-persistenced is not running",
     "fabric_in_progress": "the NMX controller (HGX: nvidia-fabricmanager) does not answer, or the GPU is in no NVLink"
     " partition",
     "fabric_refused": "the GPU is in no NVLink partition",
     "fabric_manager_disconnected": "the NMX controller has stopped, or the switches' management network has failed",
+    "nvlink_links_down": "the GPU needs a reset, or the NVLink switches have no power",
     "nvlink_links_degraded": "a cable, port or switch of the rack failed",
     "nvlink_xid": "a link of the GPU, or of another GPU of its clique, failed",
     "acceptance_pending": "the tray is new and not yet in the fabric file",
@@ -359,9 +373,17 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "driver_unreadable.smi_malformed": "The XML of nvidia-smi is truncated or malformed ({error} in line {line})",
         "driver_unreadable.smi_refused": "The XML of nvidia-smi was not parsed because it {why}; check which program"
         " the tray's PATH has as nvidia-smi.",
-    },
-    (_UNREAD, WARNING): {
-        "recovery_action": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray and run it",
+        "recovery_action": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray and reboot"
+        " it",
+        "recovery_action.gpu_reset": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray,"
+        " end all processes on its GPUs and run nvidia-smi --gpu-reset.",
+        "recovery_action.drain_and_reset": "{gpu} needs the recovery action {action}, as its driver reports; drain the"
+        " tray, and when its jobs have ended run nvidia-smi --gpu-reset.",
+        "recovery_action.drain_p2p": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray,"
+        " end all processes that use P2P, then read the action again: the driver then has another one.",
+        "recovery_action.recover_imex_domain": "{gpu} needs the recovery action {action}, as its driver reports:"
+        " nvidia-imex ended while other trays used its memory, and no job gets fabric memory until it was started"
+        " again; end the jobs of the clique, stop nvidia-imex on all its trays, then start it on all.",
     },
     (_UNREAD, INFO): {
         "backend_fallback": "NVML could not be used, so nvidia-smi was read; repair NVML, or set backend: nvidia_smi"
@@ -412,9 +434,13 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_FABRIC, INFO): {
         "fabric_not_supported": "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for"
-        " PCIe cards, else check the driver's version",
+        " PCIe cards and HGX, else check the driver's version",
         "fabric_not_supported.local": "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as"
-        " on HGX), so it is in no clique; no action needed.",
+        " on HGX), so it has no multi-node NVLink and is in no clique; no action needed.",
+    },
+    (_LINKS, ERROR): {
+        "nvlink_links_down": "{gpu} has no active NVLink ({links} are expected), so it reaches no other GPU; drain the"
+        " tray, check the power of the NVLink switches and the ports of these links, then reset the GPU or reboot",
     },
     (_LINKS, WARNING): {
         "nvlink_links_degraded": "NVLinks are not active, or slower than most of their tray, clique or product;"
@@ -1013,7 +1039,7 @@ def _message(row: Row, subjects: Mapping[str, Any], stated: Mapping[str, Any]) -
     try:
         values = {name: _text(value) for name, value in stated.get("values", {}).items()}
         case = stated.get("case") or ""
-        template = row.messages.get(case) or SHARED[case]
+        template = row.messages.get(case) or SHARED.get(case) or row.messages[""]
         return template.format_map({**values, **subjects})
     except KeyError:  # a value or code that is not known here: of a host that is compromised, or of another release
         return general(row.messages[""])

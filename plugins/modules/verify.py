@@ -209,6 +209,10 @@ verdict:
         cause:
           description: The likely cause, by default what the code stands for.
           type: str
+        action:
+          description: What repairs it where the code alone does not decide, else empty.
+          type: str
+          sample: reset_gpu
         remediation:
           description: The command or action that fixes it.
           type: str

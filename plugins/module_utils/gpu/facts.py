@@ -286,7 +286,7 @@ def _evaluate(gpu: Gpu, in_rack: bool, local: bool) -> list[HostFinding]:
     if gpu["mig_enabled"] and not local:
         note("mig_enabled")
     if gpu["recovery_action"] not in (None, "none"):
-        note("recovery_action", action=gpu["recovery_action"])
+        note("recovery_action", str(gpu["recovery_action"]), action=gpu["recovery_action"])
     return notes
 
 

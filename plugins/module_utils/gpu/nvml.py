@@ -440,6 +440,9 @@ def _gpu(raw: Raw, notes: list[HostFinding]) -> Gpu:
     gpu["module_id"] = check.number("module_id", raw.get("module_id"), UINT8)
     gpu["mig_enabled"] = _word({0: (False,), 1: (True,)}, "mig_enabled", raw.get("mig"), check)
     gpu["recovery_action"] = _word(constants.RECOVERY_ACTIONS, "recovery_action", raw.get("recovery_action"), check)
+    if gpu["recovery_action"] is None and raw.get("recovery_action"):
+        # One that a newer driver has added is an action all the same.
+        notes.append(gpu_finding("recovery_action", "", index, action=f"number {raw['recovery_action']}"))
     gpu["pdi"] = check.guid("pdi", f"0x{raw['pdi']:x}" if raw.get("pdi") else None)
     platform = raw["platform"]
     if platform is not None and _has_place(platform):

@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
     WARNING,
     Check,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
@@ -125,12 +126,9 @@ def _nvml(_host: str, report: Object, _site: Site) -> Found:
 
 
 def _findings(report: Object) -> dict[str, str]:
-    """Code -> the first error of that code, since a message may name a GPU."""
-    found: dict[str, str] = {}
-    for row in map(mapped, as_list(mapped(report.get("gpu")).get("findings"))):
-        if row.get("severity") == "error":
-            found.setdefault(str(row.get("code")), f"{row.get('code')}: {sentence(row.get('message'), 300)}")
-    return found
+    """Code -> its errors as one text."""
+    rows = map(mapped, as_list(mapped(report.get("gpu")).get("findings")))
+    return {code: f"{code}: {text}" for code, text in of_gpus(row for row in rows if row.get("severity") == "error")}
 
 
 def _imex(_host: str, report: Object, site: Site) -> Found:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
@@ -85,8 +85,9 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
 
 
 def remediation(evidence: Evidence, failed: failure.Failure, trays: Sequence[str]) -> str:
-    """The command or action of a failure's code, with the names of these trays, its clique and the fabric file."""
-    text = CATALOGUE[failed["code"]].command or CATALOGUE[failed["code"]].remedy
+    """The command of a failure's action or code, with the names of these trays, its clique and the fabric file."""
+    row = CATALOGUE[failed["code"]]
+    text = ACTIONS.get(failed["action"]) or row.command or row.remedy
     placed = [evidence.fabric.trays.get(tray) or {"slurm_node": tray, "kubernetes_node": tray} for tray in trays]
     names = {
         "{tray}": ",".join(trays),

@@ -54,6 +54,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "fabric_not_supported": frozenset({"tray_not_attached"}),
     "fabric_unhealthy": frozenset({"fabric_degraded"}),
     "nvlink_links_degraded": frozenset({"fabric_degraded"}),
+    "nvlink_links_down": frozenset({"fabric_degraded", "fabric_unhealthy"}),
     "tray_not_attached": _IN_KUBERNETES,
     "domain_uuid_changed": _PLACE,
     "clique_id_changed": _PLACE,

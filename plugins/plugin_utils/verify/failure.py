@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE
 
 
 class Failure(TypedDict):
@@ -23,6 +23,8 @@ class Failure(TypedDict):
     """All that it is about."""
     message: str
     cause: str
+    action: str
+    """One of findings.ACTIONS where the code alone does not decide the remediation, else empty."""
     remediation: str
 
 
@@ -59,6 +61,7 @@ def failure(
     trays: Sequence[str] = (),
     severity: str | None = None,
     cause: str | None = None,
+    action: str = "",
 ) -> Failure:
     """One failure. The code's symptom decides the layer; `layer` applies to one without.
 
@@ -74,5 +77,6 @@ def failure(
         "trays": list(trays) or ([tray] if tray else []),
         "message": message if message.endswith(".") else f"{message}.",
         "cause": cause or row.cause or row.sentence,
-        "remediation": row.command or row.remedy,
+        "action": action,
+        "remediation": ACTIONS.get(action) or row.command or row.remedy,
     }

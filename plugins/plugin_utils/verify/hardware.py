@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, identity, operations, products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     KEEP_BLOCK,
     Fabric,
@@ -27,12 +27,28 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 # A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.
 _MISSING = ("tray_subset_failed", "tray_answer_invalid")
+
+RECOVERY = {
+    "node_reboot": "reboot",
+    "system_reboot": "reboot",
+    "bus_reset": "reboot",
+    "gpu_reset": "reset_gpu",
+    "drain_and_reset": "reset_gpu",
+    "drain_p2p": "drain",
+    "recover_imex_domain": "restart_imex",
+}
+"""NVML's recovery action -> one of findings.ACTIONS, worst first.
+
+The order is the driver's own (_gpuRefreshRecoveryActionInLock in NVIDIA/open-gpu-kernel-modules, gpu.c); what each
+needs is in NVIDIA's GPU Memory Error Management, "Error Recovery and Response Flags". nvidia-smi has no command that
+resets the bus alone; a reboot does.
+"""
 
 
 def check(evidence: Evidence) -> Iterator[Failure]:
@@ -58,22 +74,37 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         clique = note["clique"] or ""
         trays = [tray for tray in evidence.answered(clique) if tray in evidence.observations]
         yield failure(note["code"], HARDWARE, note["message"], None, clique, trays=trays)
+    placed = evidence.fabric.trays
+    # Of a tray that has fewer than in the fabric file, _gpus has said so.
+    rest = {name: now for name, now in evidence.observations.items() if now.gpu_count >= len(placed[name]["gpu_uuids"])}
+    for message, trays in products.fewer_gpus(rest):
+        yield failure("gpu_missing", HARDWARE, message, trays=trays)
 
 
 def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
-    """Findings of the tray's own facts on its GPUs, once a code, and facts that could not be read."""
-    reported = set()
-    for note in as_list(evidence.trays[tray].get("findings")):
-        code, part = str(mapped(note).get("code")), mapped(note).get("part")
-        is_missing = code in _MISSING
-        is_listed = code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO
-        if (part == "gpu" or is_missing) and is_listed:
-            reported.add(code)
-            message = f"{tray}: {sentence(mapped(note).get('message'))}"
-            severity = ERROR if is_missing else None
-            yield failure(code, HARDWARE, message, tray, evidence.clique_of(tray), severity=severity)
+    """Findings of the tray's own facts on its GPUs, one failure a cause, and facts that could not be read."""
+    gpus = map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
+    needs = {str(gpu.get("index")): str(gpu.get("recovery_action")) for gpu in gpus}
+    worst = [word for word in RECOVERY if word in needs.values()]
+    notes = []
+    for note in map(mapped, as_list(evidence.trays[tray].get("findings"))):
+        code = str(note.get("code"))
+        # Nobody must act for a host without a place, but somebody may expect multi-node NVLink of it.
+        is_local = code == "fabric_not_supported" and tray not in evidence.fabric.trays
+        is_listed = code in CATALOGUE and (CATALOGUE[code].severity != INFO or is_local)
+        if is_listed and (note.get("part") == "gpu" or code in _MISSING):
+            word = needs.get(str(note.get("gpu")))
+            notes.append((worst.index(word) if word in worst else len(worst), note))
+    notes.sort(key=lambda row: row[0])
+    reported = [*causes.of_gpus(note for _rank, note in notes)]
+    for code, text in reported:
+        severity = ERROR if code in _MISSING else None
+        action = RECOVERY[worst[0]] if worst and code == "recovery_action" else ""
+        yield failure(
+            code, HARDWARE, f"{tray}: {text}", tray, evidence.clique_of(tray), severity=severity, action=action
+        )
     if (
-        "tray_subset_failed" not in reported
+        "tray_subset_failed" not in dict(reported)
         and evidence.imex[tray] is None
         and evidence.trays[tray].get("imex") is not None
     ):

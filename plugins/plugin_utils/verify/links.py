@@ -14,14 +14,15 @@ was reported was logged, by the tray's clock. Pure functions.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypedDict, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
@@ -34,9 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
     rows,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
-
-PRODUCT_SPEEDS = {"GB200": 53125, "GB300": 53125}
-"""Part of a GPU's name -> full speed of one NVLink in MB/s, as NVIDIA's health validation expects it."""
 
 Links = dict[str, int]
 """The number of a link, as text -> its recoveries in all."""
@@ -54,7 +52,7 @@ _GPU = schemas.compiled(
     form(
         uuid=TEXT,
         index=COUNT,
-        link_count=COUNT,
+        link_count={**COUNT, "maximum": links.MAX_LINKS},
         unknown_counters={"type": "array"},
         counters=rows(link=COUNT, recoveries=_COUNT_OR_NONE),
         links=rows(state={}, speed=_COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
@@ -77,25 +75,30 @@ _KNOWN_LINKS = schemas.compiled(
 
 def check(evidence: Evidence) -> Iterator[Failure]:
     """Links in the layer hardware, of the trays that reported them."""
-    yield from _slow(evidence)
-    for tray, row in evidence.trays.items():
-        clique = evidence.clique_of(tray)
-        for note in map(mapped, as_list(row.get("findings"))):
-            if note.get("part") == "links" and note.get("code") == "nvlink_links_degraded":
-                message = f"{tray}: {sentence(note.get('message'))}"
-                yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
-        part = evidence.part(tray, "links")
+    expected = _expected(evidence)
+    for tray in evidence.trays:
+        clique, part = evidence.clique_of(tray), evidence.part(tray, "links")
         if part is None:
             continue
-        known = _known(evidence.links_before, tray)
-        for gpu in _gpus(part):
-            for link, times, number in compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[0]:
-                message = (
-                    f"{tray}: NVLink {link} of GPU {gpu['index']} went into recovery {count(times, 'time')} since the"
-                    f" last run, {number} in all."
-                )
-                yield failure("nvlink_link_recovering", HARDWARE, message, tray, clique)
-        new = [xid for xid in _xids(part) if xid["last_at"] > known["xid_at"]]
+        gpus = _gpus(part)
+        read = cast(list[links.Gpu], gpus)
+        number, speed = expected.get(tray, (None, None))
+        own = links.expected(read)[1]
+        if own and speed and own < speed:
+            message = f"{tray}: its NVLinks run at {own} MB/s, and {speed} MB/s are expected."
+            yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
+        for code, text in of_gpus(map(worded, links.evaluate(read, number))):
+            yield failure(code, HARDWARE, f"{tray}: {text}", tray, clique)
+        before = _known(evidence.links_before, tray)
+        growing = [
+            f"NVLink {link} of GPU {gpu['index']} went into recovery {count(times, 'time')} since the last run,"
+            f" {number} in all"
+            for gpu in gpus
+            for link, times, number in compare(before["gpus"].get(gpu["uuid"]), counters(gpu))[0]
+        ]
+        if growing:
+            yield failure("nvlink_link_recovering", HARDWARE, f"{tray}: {summarize(growing)}.", tray, clique)
+        new = [xid for xid in _xids(part) if xid["last_at"] > before["xid_at"]]
         if new:
             since = "since the last run" if tray in evidence.links_before else f"in the last {LOG_DAYS} days"
             named = summarize(map(_xid_text, sorted(new, key=lambda xid: not xid["fatal"])))
@@ -103,36 +106,23 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("nvlink_xid", HARDWARE, message, tray, clique)
 
 
-def _slow(evidence: Evidence) -> Iterator[Failure]:
-    """Trays whose links are slower than those of their clique, and cliques slower than their product.
+def _expected(evidence: Evidence) -> dict[str, tuple[int | None, int | None]]:
+    """Tray -> the number of NVLinks of its GPUs and their speed: of its product, else of most GPUs of that name.
 
-    A tray by itself only compares its own links with each other.
+    Without hosts of an unknown product that have no place: they may have PCIe cards without a bridge.
     """
-    for clique in evidence.fabric.cliques:
-        speeds: dict[str, int] = {}
-        for tray in evidence.answered(clique):
-            _count, speed = links.expected(cast(list[links.Gpu], _gpus(evidence.part(tray, "links") or {})))
-            if speed:
-                speeds[tray] = speed
-        if not speeds:
-            continue
-        trays_at = Counter(speeds.values())
-        common = max(trays_at, key=lambda speed: (trays_at[speed], speed))
-        for tray, speed in speeds.items():
-            if speed < common:
-                message = f"{tray}: its NVLinks run at {speed} MB/s, and most of clique {clique} at {common} MB/s."
-                yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
-        name = " ".join(str(gpu.get("name")) for tray in speeds for gpu in _named_gpus(evidence, tray))
-        for product, full in PRODUCT_SPEEDS.items():
-            if product in name and common < full:
-                message = (
-                    f"The NVLinks of clique {clique} run at {common} MB/s, and those of a {product} at {full} MB/s."
-                )
-                yield failure("nvlink_links_degraded", HARDWARE, message, None, clique, trays=list(speeds))
-
-
-def _named_gpus(evidence: Evidence, tray: str) -> Iterator[Object]:
-    return map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
+    trays_of: dict[str, list[str]] = {}
+    for tray in evidence.trays:
+        gpus = as_list((evidence.part(tray, "gpu") or {}).get("gpus"))
+        name = " ".join(sentence(mapped(gpu).get("name")) for gpu in gpus[:1])
+        trays_of.setdefault(name, []).append(tray)
+    found = {}
+    for name, trays in trays_of.items():
+        product = products.of(name)
+        read = [gpu for tray in trays for gpu in _gpus(evidence.part(tray, "links") or {})]
+        values = product[:2] if product else links.expected(cast(list[links.Gpu], read))
+        found.update({tray: values for tray in trays if product or evidence.clique_of(tray)})
+    return found
 
 
 def memory(evidence: Evidence) -> dict[str, Known]:

@@ -217,4 +217,9 @@ GPU = st.fixed_dictionaries(
 
 @given(st.fixed_dictionaries({"driver_version": st.none() | TEXT, "count": U32, "gpus": st.lists(GPU, max_size=3)}))
 def test_any_result_of_nvml_becomes_readings(raw: dict[str, Any]) -> None:
-    assert isinstance(nvml.interpret(raw), Readings)
+    readings = nvml.interpret(raw)
+    assert isinstance(readings, Readings)
+    # Whatever a newer driver asks for is an action.
+    actions = {gpu["index"] for gpu in raw["gpus"] if gpu.get("recovery_action", 0) > 7 and "fabric" in gpu}
+    named = {note["gpu"] for note in readings.findings if note["code"] in ("recovery_action", "gpu_lost")}
+    assert actions <= named

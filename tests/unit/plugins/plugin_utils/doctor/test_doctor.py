@@ -184,6 +184,12 @@ def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
     # Its report as the Slurm controller's host has no GPUs.
     both = Site({"r01t01": broken}, {"r01t01": {key: value for key, value in report().items() if key != "gpu"}})
     assert ("driver", ERROR, "r01t01") in [row[:3] for row in found(both)]
+    rows = [
+        {"code": "gpu_lost", "severity": "error", "message": f"GPU {gpu} is lost; reboot.", "gpu": gpu}
+        for gpu in (0, 2)
+    ]
+    [row] = found(Site({"r01t01": report(gpu={"driver": DRIVER, "gpus": 4, "findings": rows})}))
+    assert row == ("nvml", ERROR, "r01t01", "gpu_lost: each of GPUs [0,2] is lost; reboot")
     none = report(gpu={"driver": DRIVER, "gpus": 0, "findings": []})
     assert [row[:2] for row in found(Site({"r01t01": none}))] == [("nvml", ERROR)]
 

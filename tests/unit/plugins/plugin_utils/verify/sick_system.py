@@ -56,22 +56,24 @@ class System:
         fault: str | None = None,
         lost: Iterable[int] = (),
         links: Iterable[Sequence[int]] = (),
-        smi: str | None = None,
+        slots: int = standin_text.LINKS,
+        smi: bool = False,
         log: str = "",
+        timeout: float = 20.0,
     ) -> None:
         """Read a tray anew, whose hardware is as its facts were before, but for `change`.
 
-        fault, lost, links: of standin_text(). smi: what nvidia-smi prints, which is read instead of NVML. log: the
-        lines of the kernel log.
+        fault, lost, links, slots: of standin_text(). smi: whether nvidia-smi is read instead of NVML. log: the lines of
+        the kernel log.
         """
         facts = copy.deepcopy(self.world.trays[tray]["gpu"])
         change(facts)
-        (self.folder / "gpus").write_text(standin_text.standin_text(facts, fault, lost, links))
+        (self.folder / "gpus").write_text(standin_text.standin_text(facts, fault, lost, links, slots))
         (self.folder / LOG_FILE).write_text(log)
-        (self.folder / "smi.xml").write_text(smi or "")
+        (self.folder / "smi.xml").write_text(standin_text.smi_text(facts, lost))
         program = trays.script(self.folder / "bin" / "nvidia-smi", f"cat {self.folder}/smi.xml")
         options = subsets.Options(
-            gather_subset=["gpu", "links"], backend="nvidia_smi" if smi else "auto", nvidia_smi=program, timeout=20.0
+            gather_subset=["gpu", "links"], backend="nvidia_smi" if smi else "auto", nvidia_smi=program, timeout=timeout
         )
         answer = json.loads(json.dumps(subsets.gather(options)))
         parts = tray_parts(trust.accepted(tray, answer, fabric_facts.SCHEMA))

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links as facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -78,7 +76,11 @@ def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
             "r01t01: NVLink 14 of GPU 0 went into recovery 3 times since the last run, 508 in all.",
         )
     ]
-    assert [code for code, _message in runs.run(gpu(0, "A", {14: 509, 2: 1}))] == ["nvlink_link_recovering"] * 2
+    [(_code, message)] = runs.run(gpu(0, "A", {14: 509, 2: 1}))
+    assert message == (
+        "r01t01: NVLink 2 of GPU 0 went into recovery 1 time since the last run, 1 in all, NVLink 14 of GPU 0 went into"
+        " recovery 1 time since the last run, 509 in all."
+    )
     assert runs.run(gpu(0, "A", {14: 509, 2: 1})) == [], "it is said once"
     assert runs.run(gpu(0, "A", {14: 0, 2: 0})) == [], "a reset is no growth"
     assert runs.kept == {TRAY: {"gpus": {"A": {}}, "xid_at": 0}}
@@ -135,8 +137,7 @@ def test_xids_are_reported_once_and_the_fatal_ones_first() -> None:
 def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() -> None:
     world = copy.deepcopy(HOME)
     degraded = gpu(1, "B", {}, links=[{"state": "active", "speed": 53125, "links": list(range(17))}], link_count=17)
-    notes = facts.evaluate([gpu(0, "A", {}), degraded])
-    world.trays[TRAY]["findings"] += [{**worded(note), "part": "links"} for note in notes]
+    world.trays[TRAY]["links"] = {"gpus": [gpu(0, "A", {}), degraded], "xids": [], "findings": []}
     world.report(TRAY, "gpu", "fabric_degraded")
     [row] = world.verdict()["failures"]
     assert (row["layer"], row["code"], row["severity"], row["tray"]) == (
@@ -152,27 +153,15 @@ def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() ->
     ("speeds", "product", "expected"),
     [
         ((53125, 53125, 53125, 53125), "NVIDIA GB200", []),
-        (
-            (26562, 53125, 53125, None),
-            "NVIDIA GB200",
-            ["r01t01: its NVLinks run at 26562 MB/s, and most of clique r01 at 53125 MB/s."],
-        ),
+        ((26562, 53125, 53125, None), "NVIDIA GB200", [1]),
         # Of two speeds that as many trays have, the higher one.
-        (
-            (26562, 26562, 53125, 53125),
-            "",
-            [f"r01t0{tray}: its NVLinks run at 26562 MB/s, and most of clique r01 at 53125 MB/s." for tray in (1, 2)],
-        ),
-        (
-            (26562, 26562, 26562, 26562),
-            "NVIDIA GB300",
-            ["The NVLinks of clique r01 run at 26562 MB/s, and those of a GB300 at 53125 MB/s."],
-        ),
+        ((26562, 26562, 53125, 53125), "", [1, 2]),
+        ((26562, 26562, 26562, 26562), "NVIDIA GB300", [1, 2, 3, 4]),
         ((26562, 26562, 26562, 26562), "NVIDIA H100", []),
     ],
 )
-def test_slow_links_are_found_by_those_of_the_clique_and_of_the_product(
-    speeds: tuple[int | None, ...], product: str, expected: list[str]
+def test_slow_links_are_found_by_their_product_and_by_most_trays_of_it(
+    speeds: tuple[int | None, ...], product: str, expected: list[int]
 ) -> None:
     world = copy.deepcopy(HOME)
     for tray, speed in zip(world.fabric.members["r01"], speeds, strict=True):
@@ -182,8 +171,43 @@ def test_slow_links_are_found_by_those_of_the_clique_and_of_the_product(
             row_of["name"] = product
     found = list(links.check(world.evidence()))
     assert [(row["code"], row["severity"], row["message"]) for row in found] == [
-        ("nvlink_links_degraded", "warning", message) for message in expected
+        (
+            "nvlink_links_degraded",
+            "warning",
+            f"r01t0{tray}: its NVLinks run at 26562 MB/s, and 53125 MB/s are expected.",
+        )
+        for tray in expected
     ]
+
+
+NONE = {"state": "inactive", "speed": None, "links": list(range(18))}
+
+
+@pytest.mark.parametrize(
+    ("host", "product", "counts", "expected"),
+    [
+        # PCIe cards without a bridge have links too, and may be in a run for all hosts.
+        ("h01", "NVIDIA A100 80GB PCIe", 18, ("nvlink_links_degraded", "warning")),
+        ("h01", "NVIDIA GB200", 18, ("nvlink_links_down", "error")),
+        (TRAY, "NVIDIA X100", 18, ("nvlink_links_down", "error")),
+        # A driver that counts no link more than those that are active.
+        (TRAY, "NVIDIA GB300", 17, ("nvlink_links_degraded", "warning")),
+        (TRAY, "NVIDIA X100", 17, ("nvlink_links_degraded", "warning")),
+        (TRAY, "NVIDIA X100", 2**31, None),
+    ],
+)
+def test_gpus_have_the_links_of_their_product_or_of_most_in_the_site(
+    host: str, product: str, counts: int, expected: tuple[str, str] | None
+) -> None:
+    world = copy.deepcopy(HOME)
+    world.trays["h01"] = copy.deepcopy(world.trays[TRAY])
+    for tray, facts in world.trays.items():
+        facts["links"] = {"gpus": [gpu(0, tray, {})], "xids": [], "findings": []}
+        facts["gpu"]["gpus"] = [{**row_of, "name": product} for row_of in facts["gpu"]["gpus"]]
+    some = NONE if counts == 18 else {**row(53125), "links": list(range(17))}
+    world.trays[host]["links"]["gpus"] = [gpu(0, host, {}, link_count=counts, links=[some])]
+    found = [(row["code"], row["severity"]) for row in links.check(world.evidence())]
+    assert found == ([expected] if expected else [])
 
 
 @example(answer=None, before={TRAY: {"gpus": {"A": {"x": 1}}}}, field_name="xids")

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 from . import sick_hardware
-from .sick_system import Situation, System
+from .sick_system import A, Situation, System
 
 SITUATIONS = [*sick_hardware.SITUATIONS]
 
@@ -28,9 +31,30 @@ def test_a_sick_system_is_one_line_with_its_next_step(
     assert verdict["ok"] is (row.severity != "error")
 
 
-def test_racks_that_are_read_and_not_sick_have_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_severity_of_the_documented_table_is_that_of_a_sick_system() -> None:
+    """A row of docs/verify.md is proved by a situation of that code and severity, and a situation has a row."""
+    page = (trays.TESTS.parent / "docs" / "verify.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Severity of GPUs")[2].partition("\n## ")[0]
+    cells = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("|")]
+    documented = {(code, severity.strip()) for codes, severity in cells for code in re.findall("`(\\w+)`", codes)}
+    assert documented == {(row.code, row.severity) for row in sick_hardware.SITUATIONS}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        {},
+        # NVIDIA/nccl, issue 2186: "4 of 8 paths down" is the mask of a healthy GPU.
+        {"change": sick_hardware.gpus(sick_hardware.ALL, incorrect_configuration=None, partition_assigned=None)},
+        # leptonai/gpud, pull request 1106: a driver that reports no health.
+        {"fault": "only_v2"},
+        {"slots": 36},
+        {"smi": True},
+    ],
+    ids=["plain", "mask_0xaa", "without_health", "36_slots", "nvidia_smi"],
+)
+def test_a_healthy_tray_has_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: dict[str, Any]) -> None:
     system = System(tmp_path, monkeypatch)
-    for tray in system.world.trays:
-        system.read(tray)
+    system.read(A[0], **read)
     verdict, lines = system.run()
     assert (verdict["ok"], lines) == (True, [])
