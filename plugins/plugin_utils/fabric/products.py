@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a tray of a product has: the GPUs, and their NVLinks with the speed. Of a product that is not here, what most
+"""What a tray of a product has: GPUs, and their NVLinks with the speed. Of a product that is not here, what most
 trays of the site with this product have. Pure."""
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def fewer_gpus(observed: Mapping[str, Observation]) -> Iterator[tuple[str, list[
             trays_of.setdefault(tray.product, {}).setdefault(tray.gpu_count, []).append(name)
     for product, by_count in trays_of.items():
         known, common = of(product), max(by_count, key=lambda number: (len(by_count[number]), number))
-        expected = max(common, known.gpus if known else 0)
+        # Where several hosts share a tray, each has an equal part of its GPUs.
+        expected = max(common, known.gpus if known and known.gpus % common else 0)
         for number, trays in by_count.items():
             if number < expected:
                 what = f"{count(number, 'GPU')}, and a tray with {product} has {expected}"

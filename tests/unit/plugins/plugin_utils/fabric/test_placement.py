@@ -210,6 +210,11 @@ def test_a_missing_gpu_is_found_and_another_order_of_gpus_is_no_change() -> None
         ("NVIDIA GB200", {"r01t01": 1, "r02t04": 1}, ["r01t01,r02t04: 3 GPUs, and a tray with NVIDIA GB200 has 4"]),
         # Most trays do not tell here, the product does.
         ("NVIDIA GB200", dict.fromkeys(["r01t01", "r01t02", "r01t03"], 1), ["r01t[01-03]: 3 GPUs, and a tray with"]),
+        (
+            "NVIDIA GB200",
+            {"r01t01": 3, "r01t02": 2, "r01t03": 2, "r01t04": 2},
+            ["r01t01: 1 GPU, and a tray with NVIDIA GB200 has 2"],
+        ),
         ("NVIDIA X100", {"r01t01": 2, "r01t02": 1}, ["r01t01: 2 GPUs, and a tray", "r01t02: 3 GPUs, and a tray"]),
         ("NVIDIA X100", dict.fromkeys(["r01t01", "r01t02", "r01t03"], 1), []),
     ],
