@@ -87,7 +87,12 @@ LINK_PORTS = "on the NVLink switch: nv show interface --view link-diagnostics"
 PARTITION = "nv show sdn partition"
 
 SITUATIONS = [
-    recovery("gpu_reset", "; drain the tray, end all processes on its GPUs and run nvidia-smi --gpu-reset", RESET),
+    recovery(
+        "gpu_reset",
+        "; drain the tray, end all processes on its GPUs and run nvidia-smi --gpu-reset",
+        RESET,
+        f"scitix/sichek, pull request 121 (uncontained ECC error, and every counter is 0); {MEMORY}",
+    ),
     recovery("node_reboot", "; drain the tray and reboot it", REBOOT),
     recovery("system_reboot", "; drain the tray and reboot it", REBOOT, HEADER),
     recovery("bus_reset", "; drain the tray and reboot it", REBOOT, HEADER),
