@@ -122,6 +122,7 @@ _APPS = "on the NVLink switch: nv show cluster apps"
 _REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
 _RESTART_DAEMON = "ansible {tray} --become -a 'systemctl restart nvidia-imex'"
 _DAEMON_LOG = "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
+_RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _LABEL = (
     "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={kubernetes_node}"
 )
@@ -150,9 +151,10 @@ COMMANDS = {
     "imex_peer_version": _RUN_IMEX,
     "gpus_disagree": _PARTITION,
     "fabric_uuid_zero": _APPS,
-    "fabric_not_started": "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
+    "fabric_not_started": _RESTART_PERSISTENCED,
     "fabric_in_progress": _PARTITION,
     "fabric_refused": _PARTITION,
+    "driver_slow": _RESTART_PERSISTENCED,
     "fabric_no_partition": _PARTITION,
     "fabric_manager_disconnected": _APPS,
     "fabric_unhealthy": _SWITCH_LINKS,
@@ -360,6 +362,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " the GPU if it stays away",
     },
     (_UNREAD, ERROR): {
+        "driver_slow": "Each call of NVML returns, but reading the GPUs took {seconds} s and not the {timeout} s of a"
+        " healthy driver at most; start nvidia-persistenced, without which the driver initializes the GPUs for each"
+        " reader, and check the kernel log for Xid messages (journalctl -k)",
         "no_permission": "The NVIDIA driver refuses this user; set become: true, or check the modes of /dev/nvidia*",
         "driver_unreadable": "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output; run"
         " nvidia-smi -q -x on the tray",
@@ -367,6 +372,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "driver_unreadable.nvml_not_called": "NVML could not be called ({error})",
         "driver_unreadable.nvml_status": "NVML's {call} failed with {status} ({number})",
         "driver_unreadable.nvml_handle": "NVML has no handle of {gpu} ({status}, {number}); check the kernel log for"
+        "driver_unreadable.slow": "The calls of NVML return, but not all within {seconds} s; start nvidia-persistenced,"
+        " or set a longer timeout.",
         " Xids.",
         "driver_unreadable.smi_nothing": "nvidia-smi printed nothing and exited with code {status}",
         "driver_unreadable.smi_text": "nvidia-smi printed text instead of XML ({line}, exit code {status})",

@@ -193,6 +193,8 @@ class _Tray:
             why_not = "the backend is nvidia_smi"
         elif fabric is not None and fabric["backend"] != "nvml":
             why_not = "NVML could not be read for the subset gpu"
+        elif fabric is not None and any(note["code"] == "driver_slow" for note in fabric["findings"]):
+            why_not = "NVML is slow"
         return links.gather(self._options.timeout, why_not)
 
     def _serials(self) -> Part:

@@ -69,7 +69,8 @@ options:
     type: path
   timeout:
     description:
-      - Seconds for one GPU backend, above 0 and up to 3600.
+      - Seconds for one GPU backend, above 0 and up to 3600; of NVML, for each of its calls, and three times as much for
+        all of them (C(driver_slow)).
       - With O(backend=auto), C(nvidia-smi) gets the same time again where NVML has failed, and a quarter of it where
         NVML has hung.
     type: float
