@@ -48,6 +48,7 @@ class Subject(TypedDict, total=False):
     block: str | None
     node: str
     nodes: list[str]
+    trays: list[str]
     crd: str
     key: str
 
