@@ -68,12 +68,13 @@ class Symptom(NamedTuple):
 
     layer: that of verify's failures with these codes; without one, that of the check which found it. command: what
     remediates them, with the placeholders {tray}, {clique}, {file}, {node} (the tray in Slurm) and {kubernetes_node};
-    without one, the code's remedy in words.
+    without one, the code's remedy in words. domain: the action where all trays of a domain have it.
     """
 
     title: str
     layer: str = ""
     command: str = ""
+    domain: str = ""
 
 
 class Row(NamedTuple):
@@ -121,9 +122,9 @@ _DRAIN_LINKS = f"drain {{node}}, then {_SWITCH_LINKS}"
 _PARTITION = "on the NVLink switch: nv show sdn partition"
 _APPS = "on the NVLink switch: nv show cluster apps"
 _REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
+_RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _RESTART_DAEMON = "ansible {tray} --become -a 'systemctl restart nvidia-imex'"
 _DAEMON_LOG = "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
-_RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _LABEL = (
     "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={kubernetes_node}"
 )
@@ -140,6 +141,8 @@ ACTIONS = {
     # Once nothing uses P2P, the driver names another action.
     "drain": f"{_DRAIN}, then {_SMI}, which prints the next action",
     "restart_imex": _RESTART_IMEX,
+    "switch_side": _SWITCH_LINKS,
+    "watch": "none now; drain {node} if the next run of verify reports it again",
 }
 """The action of a failure that does not depend on its code alone -> its command."""
 
@@ -151,11 +154,11 @@ COMMANDS = {
     "imex_version_mismatch": _RUN_IMEX,
     "imex_peer_version": _RUN_IMEX,
     "gpus_disagree": _PARTITION,
+    "driver_slow": _RESTART_PERSISTENCED,
     "fabric_uuid_zero": _APPS,
     "fabric_not_started": _RESTART_PERSISTENCED,
     "fabric_in_progress": _PARTITION,
     "fabric_refused": _PARTITION,
-    "driver_slow": _RESTART_PERSISTENCED,
     "fabric_no_partition": _PARTITION,
     "fabric_manager_disconnected": _APPS,
     "fabric_unhealthy": _SWITCH_LINKS,
@@ -187,7 +190,7 @@ COMMANDS = {
     "dra_plugin_unready": "kubectl get pods -A -o wide",
     "tray_facts_foreign": "",
     "not_a_tray": "",
-    "nvlink_links_unknown": "",
+    "nvlink_links_unknown": "ansible {tray} --become -a 'journalctl -k --grep Xid'",
     "domain_two_chassis": "",
     "imex_persist_left": "",
     "fabric_not_supported": "",
@@ -267,7 +270,7 @@ _VERSIONS = Symptom("The driver is missing, or versions do not fit", DRIVER)
 _GPUS = Symptom("The GPUs of a tray hang or are missing", HARDWARE, _REBOOT)
 _UNREAD = Symptom("The GPUs of a tray cannot be read, or need an action")
 _FABRIC = Symptom("A GPU is not in the NVLink fabric, or its fabric is degraded", HARDWARE, _SMI)
-_LINKS = Symptom("NVLinks fail, recover or cannot be read", HARDWARE, _DRAIN_LINKS)
+_LINKS = Symptom("NVLinks fail, recover or cannot be read", HARDWARE, _DRAIN_LINKS, "switch_side")
 _PLACE = Symptom("The hardware is not where the fabric file has it", FABRIC_FILE, _DISCOVER)
 _GATES = Symptom("discover stops at a gate", FABRIC_FILE, _DISCOVER)
 _NAMES = Symptom("A source, a controller or a name in the fabric is wrong")
@@ -359,22 +362,22 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " and compare it with nvidia-smi -L.",
     },
     (_GPUS, WARNING): {
+        "driver_slow": "Each call of NVML returns, but reading the GPUs took {seconds} s and not the {timeout} s of a"
+        " healthy driver at most; start nvidia-persistenced, without which the driver initializes the GPUs for each"
+        " reader, and check the kernel log for Xid messages (journalctl -k)",
         "gpu_missing": "An attached tray reports fewer GPUs than when it was placed; reboot the tray, and replace"
         " the GPU if it stays away",
     },
     (_UNREAD, ERROR): {
-        "driver_slow": "Each call of NVML returns, but reading the GPUs took {seconds} s and not the {timeout} s of a"
-        " healthy driver at most; start nvidia-persistenced, without which the driver initializes the GPUs for each"
-        " reader, and check the kernel log for Xid messages (journalctl -k)",
         "no_permission": "The NVIDIA driver refuses this user; set become: true, or check the modes of /dev/nvidia*",
         "driver_unreadable": "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output; run"
         " nvidia-smi -q -x on the tray",
+        "driver_unreadable.slow": "The calls of NVML return, but not all within {seconds} s; start nvidia-persistenced,"
+        " or set a longer timeout.",
         "driver_unreadable.nvml_killed": "NVML killed its process with signal {signal}",
         "driver_unreadable.nvml_not_called": "NVML could not be called ({error})",
         "driver_unreadable.nvml_status": "NVML's {call} failed with {status} ({number})",
         "driver_unreadable.nvml_handle": "NVML has no handle of {gpu} ({status}, {number}); check the kernel log for"
-        "driver_unreadable.slow": "The calls of NVML return, but not all within {seconds} s; start nvidia-persistenced,"
-        " or set a longer timeout.",
         " Xids.",
         "driver_unreadable.smi_nothing": "nvidia-smi printed nothing and exited with code {status}",
         "driver_unreadable.smi_text": "nvidia-smi printed text instead of XML ({line}, exit code {status})",
@@ -459,8 +462,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "nvlink_links_degraded.some": "{gpu}: {usable} of {links} NVLinks are active{speed}, {others} not",
         "nvlink_link_recovering": "An NVLink went into recovery since the last run of verify, so its cable, connector"
         " or port is failing; drain the tray before the link fails, check its cable and its port on the NVLink switch",
-        "nvlink_xid": "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's"
-        " catalogue (144 to 150: NVLink), check the links of that GPU and their ports on the NVLink switch",
+        "nvlink_xid": "The kernel logged {xid} {times}, last at {last}; look the Xid up in docs/verify.md and NVIDIA's"
+        " catalogue, and for 144 to 150 check the links of that GPU and their ports on the NVLink switch",
     },
     (_LINKS, INFO): {
         "nvlink_links_unknown": "The NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read;"
@@ -469,6 +472,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " counters.",
         "nvlink_links_unknown.gpu": "The NVLinks of {gpu} could not be read ({status}, {number}); run nvidia-smi"
         " nvlink -s on the tray.",
+        "nvlink_links_unknown.log_cut": "The kernel log of this tray was not read to its end in {seconds} s, so Xids"
+        " may be missing; run journalctl -k --grep Xid on the tray.",
         "nvlink_links_unknown.log": "The kernel log of this tray could not be read for Xids ({why}); it needs"
         " journalctl, and become: true or the group systemd-journal.",
     },

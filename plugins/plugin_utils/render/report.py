@@ -99,7 +99,8 @@ def _sentence(shown: view.Figure, capacities: Iterable[capacity.Capacity], probl
     if not shown.has_state:
         return f"{', '.join(usable)}, if all work: their health is unknown without a state file."
     # Worst first.
-    named = [row["tray"] for row in problems if row["tray"] and row["severity"] != "info"]
+    bad = [row for row in problems if row["severity"] != "info"]
+    named = [tray for row in bad for tray in row.get("trays") or [row["tray"]] if tray]
     names = list(dict.fromkeys([*named, *(tray.name for tray in shown.trays if tray.word != model.HEALTHY)]))
     attention = f"{summarize(names, 3) or 'none'} need{'s' * (len(names) < 2)} attention"
     return f"{', '.join(usable) or 'No tray is usable'}; {attention}."

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
 # Rows on the page; the sums count all failures.
 MAX_FAILURES = 500
@@ -44,7 +45,7 @@ class Verdict:
     ok: bool
     checked_at: str
     layers: tuple[Layer, ...]
-    failures: tuple[Mapping[str, str], ...]
+    failures: tuple[Mapping[str, Any], ...]
     more: int
     uses: Mapping[str, Mapping[str, Any]] | None = None
     unknown: tuple[str, ...] = ()
@@ -105,8 +106,8 @@ def _use(row: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _failure(row: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(row.get(key) or "") for key in _TEXTS}
+def _failure(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: str(row.get(key) or "") for key in _TEXTS}, "trays": [*map(str, as_list(row.get("trays")))]}
 
 
 def _worst_first(row: Mapping[str, str]) -> tuple[Any, ...]:
