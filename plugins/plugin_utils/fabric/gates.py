@@ -310,8 +310,8 @@ def _lost_addresses(step: Step, _policy: Policy) -> Iterator[Objection]:
 def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
     # A chassis that another domain has comes with trays that move, which other gates check.
     known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
-    for name, domain in step.previous.domains.items():
-        before, now = set(domain["chassis_serials"]), set(step.fabric.domains[name]["chassis_serials"])
+    for name in step.previous.domains.keys() & step.fabric.domains.keys():
+        before, now = (set(fabric.domains[name]["chassis_serials"]) for fabric in (step.previous, step.fabric))
         if before and now - known:
             message = (
                 f"NVLink domain {name} gets the chassis {summarize(natural_sorted(now - known))}; "
@@ -361,9 +361,10 @@ def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """Domain -> those that its trays were in before; domain before -> those that its trays are in now."""
     came: dict[str, set[str]] = defaultdict(set)
     went: dict[str, set[str]] = defaultdict(set)
-    for tray, old in step.before.items():
-        came[step.after[tray]].add(old)
-        went[old].add(step.after[tray])
+    # A proposal that a person has edited may lack trays and domains.
+    for tray in step.before.keys() & step.after.keys():
+        came[step.after[tray]].add(step.before[tray])
+        went[step.before[tray]].add(step.after[tray])
     return came, went
 
 

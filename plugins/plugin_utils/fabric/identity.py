@@ -201,7 +201,8 @@ def changed_domains(before: Fabric, after: Fabric) -> set[str]:
         if after.domains.get(name, row)["cluster_uuid"] != row["cluster_uuid"]
     }
     cliques = ((row, after.cliques.get(name, row)) for name, row in before.cliques.items())
-    return domains.union(old["domain"] for old, new in cliques if old["clique_id"] != new["clique_id"])
+    domains.update(old["domain"] for old, new in cliques if old["clique_id"] != new["clique_id"])
+    return domains & after.domains.keys()
 
 
 def findings(before: Fabric, after: Fabric) -> Iterator[Finding]:

@@ -828,6 +828,32 @@ def test_an_option_has_the_name_of_the_variable_that_set_it(new_site: Site) -> N
         new_site.discover(moved_percent=101)
 
 
+def test_an_edited_proposal_is_shown_as_it_is_and_not_as_it_says(site: Site) -> None:
+    """Whoever can write the proposal can write a summary, empty objections and the checksum too."""
+    site.results["r03t01"] = {"ansible_facts": {"nvlink_fabric": fleet(racks=3, trays_per_rack=2)["r03t01"]}}
+    site.discover()
+    file = site.sibling("proposed.json")
+    document = json.loads(file.read_text())
+    moved = document["fabric"]["trays"]
+    moved["r01t01"].update(clique="r02", ansible_host="192.0.2.66")
+    moved["r01t02"].update(clique="r02")
+    document["fabric"]["overrides"] = [{"gate": "unknown_trays", "when": "2026-11-21", "what": "nothing"}]
+    document["changes"] = []
+    del document["contents_sha256"]
+    document["contents_sha256"] = fabric_file.digest(fabric_file.encode(document))
+    file.write_bytes(fabric_file.encode(document))
+    shown = site.run(state="pending", diff=True)
+    sha256 = fabric_file.digest(file.read_bytes())
+    dry, done = site.accept(sha256, check=True, diff=True), site.accept(sha256, diff=True)
+    assert codes(shown) == ["moved_percent", "domain_merged"]
+    for lines in (shown["lines"], dry["lines"], done["lines"], dry["diff"]["prepared"], done["diff"]["prepared"]):
+        text = lines if isinstance(lines, str) else "\n".join(lines)
+        assert re.search(r"^r01t\S+ +r01 .*r02", text, re.MULTILINE), text
+        assert "ansible_host none -> 192.0.2.66" in text
+        assert "override unknown_trays: new, 2026-11-21, nothing" in text
+    assert trays(done) == ["r01t01", "r01t01", "r01t02", "r03t01"]
+
+
 def test_what_cannot_be_accepted_is_not_shown_as_pending(new_site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.proposed\.json: there is no proposal"):
         new_site.run(state="pending")
