@@ -21,8 +21,13 @@ VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
 # The same patterns as in schema/fabric-1.json, for values that are to be written into the fabric file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-# For Ansible each of these is the controller, with whatever address an inventory gives it.
-LOCALHOST = frozenset({"localhost", "127.0.0.1", "::1"})
+# No tray has such a name. For Ansible each of the first three is the controller, with whatever address an inventory
+# gives it. Where a play names a group, Ansible takes a host of that name, in whatever order it reads both. The last
+# three are keys of a YAML inventory, as which Ansible reads a fabric file in an inventory folder.
+RESERVED = frozenset(
+    {"localhost", "127.0.0.1", "::1", "all", "ungrouped", "nvlink", "nvlink_resume", "nvlink_rollout", "trays"}
+    | {"slurm_controller", "hosts", "children", "vars"}
+)
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No dash first: the address would be an option of ssh.
 HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")

@@ -76,7 +76,7 @@ def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path
     answer = {"ansible_facts": {**proxy(stolen), "nvlink_fabric": "{{ 1 }}"}, "fabric_targets": [], "failed": "yes"}
     # Ansible shows some of what a module prints before an action has its result.
     said = "\x1b[2J\nlocalhost : ok=1 (forged)"
-    shown = {"warnings": [said] * 2000, "deprecations": [{"msg": said}], "_ansible_x": said, "_ansible_verbose_always": 1}
+    shown = {"warnings": [said] * 2000, "deprecations": [{"msg": said}], "_ansible_x": said}
     lie(site, "r01t01", {**answer, **shown})
     output = site.discover("-e", "fabric_accept=gates")
     assert "\x1b" not in output

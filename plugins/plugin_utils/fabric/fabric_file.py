@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, absolute, is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import RESERVED, absolute, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -276,8 +276,8 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         if clique["domain"] not in domains:
             yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
     for name, tray in trays.items():
-        if name in LOCALHOST:
-            yield f"trays.{name} is the name of the controller for Ansible; rename the tray"
+        if name in RESERVED:
+            yield f"trays.{name} is the name of the controller or of a group for Ansible; rename the tray"
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
         address = tray["imex_address"]

@@ -624,16 +624,16 @@ def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site
 
 
 def test_no_tray_gets_the_name_of_a_group_of_the_inventory(new_site: Site) -> None:
-    new_site.results["slurm_controller"] = new_site.results.pop("r01t01")
+    new_site.results["head_nodes"] = new_site.results.pop("r01t01")
     waits = new_site.discover()["sha256"]
-    new_site.groups = {"slurm_controller": ["ctl"]}
-    refused = r"fabric\.json: trays\.slurm_controller is the name of a group of the inventory; rename the tray$"
+    new_site.groups = {"head_nodes": ["ctl"]}
+    refused = r"fabric\.json: trays\.head_nodes is the name of a group of the inventory; rename the tray$"
     with pytest.raises(AnsibleActionFail, match=refused):
         new_site.accept(waits)
     assert not new_site.path.exists()
     discovered = new_site.discover(accept="gates")
     assert "illegal_tray_name" in [row["code"] for row in discovered["findings"]]
-    assert "slurm_controller" not in new_site.written()["trays"]
+    assert "head_nodes" not in new_site.written()["trays"]
     new_site.groups = {"r01t02": []}
     with pytest.raises(AnsibleActionFail, match=r"trays\.r01t02 is the name of a group"):
         new_site.run(state="checked")

@@ -100,8 +100,14 @@ ALPHA = "clusters.slurm.alpha.blocks"
         ("trays.r01t01", {"slurm_node": "a[1-2]"}, "trays.r01t01.slurm_node must be one host name of letters, digits"),
         # An address of this form would be an option of ssh.
         ("trays.r01t01", {"ansible_host": "-Elog"}, "trays.r01t01.ansible_host must be a host name or an IP address,"),
-        ("trays", {"localhost": TRAY}, "trays.localhost is the name of the controller for Ansible; rename the tray"),
-        ("trays", {"127.0.0.1": TRAY}, "trays.127.0.0.1 is the name of the controller for Ansible; rename the tray"),
+        ("trays", {"localhost": TRAY}, "trays.localhost is the name of the controller or of a group"),
+        ("trays", {"127.0.0.1": TRAY}, "trays.127.0.0.1 is the name of the controller or of a group"),
+        ("trays", {"slurm_controller": TRAY}, "trays.slurm_controller is the name of the controller or of a group"),
+        (
+            "trays",
+            {"vars": TRAY},
+            "trays.vars is the name of the controller or of a group for Ansible; rename the tray",
+        ),
         ("trays.r01t02", {"slurm_node": "r01t01"}, "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.slur"),
         ("trays.r01t02", {"kubernetes_node": "r01t01"}, "trays.r01t02.kubernetes_node is r01t01, the same as trays."),
         ("trays.r01t02", {"gpu_uuids": ["GPU-0001-0000-0"]}, "trays.r01t02.gpu_uuids is GPU-0001-0000-0, the same as"),
