@@ -27,10 +27,10 @@ description:
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
     C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
     where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
+    C(nvlink_rollout) is empty until a rollout puts its trays into it, so that Ansible does not warn of a missing group.
   - With a fabric file, trays that it does not have are in C(nvlink_unplaced) alone, since nobody has reviewed their
     names.
   - Live sources alone set C(ansible_host) only for hosts that no other source of the inventory has.
-    C(nvlink_rollout) is empty until a rollout puts its trays into it, so that Ansible does not warn of a missing group.
   - Values are never templated, whatever a tray reports.
 notes:
   - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since

@@ -13,6 +13,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 
 CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -50,6 +51,11 @@ Object = Mapping[str, Any]
 # A page has megabytes of the other characters.
 _UNUSUAL = re.compile(r"[^\n\t -~]")
 
+MAX_FLEET_FILE = 1 << 28
+"""Bytes of a file that grows with the fleet: fabric file, state, proposal, verdict, what is rendered.
+
+The fabric file of 100,000 trays has 47 MB."""
+
 # Of an answer's largest size. A value costs up to 200 bytes of memory, and an empty list has 3 characters.
 BYTES_PER_VALUE = 32
 
@@ -78,9 +84,8 @@ def json_document(data: bytes | bytearray, max_size: int) -> Any:
 def json_file(path: str) -> Any:
     """The JSON document in a file; None where there is none, or none that can be read."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        return json.loads(atomic.bounded(path, MAX_FLEET_FILE))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

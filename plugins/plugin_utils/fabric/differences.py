@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     natural_sorted,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 # Kind of a change -> the fields of a tray. Those of the first three are one change, of its place or hardware.
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -42,8 +43,8 @@ def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
     if old is None or new is None:
         # A new tray has its own name in Slurm and Kubernetes, and no more, unless the site sets it.
         usual = {"slurm_node": name, "kubernetes_node": name}
-        steps = [text for kind in ("name", "cluster") for text in _steps(kind, usual, new)] if new else []
-        why = "; ".join([new["why"], *steps]) if new else "removed"
+        extra = [text for kind in ("name", "cluster") for text in _steps(kind, usual, new)] if new else []
+        why = "; ".join([new["why"], *extra]) if new else "removed"
         kind = "placed" if new else "removed"
         yield {"tray": name, "from": old and old["clique"], "to": new and new["clique"], "kind": kind, "why": why}
         return
@@ -79,24 +80,19 @@ def diff_text(before: Fabric, after: Fabric) -> list[str]:
 
 def structure_diff(before: Fabric, after: Fabric) -> list[str]:
     """The differences of domains, cliques, blocks, clusters and overrides as lines."""
+    both = before, after
     lines = list(_rows("domain", before.domains, after.domains))
     lines.extend(_rows("clique", before.cliques, after.cliques))
     lines.extend(_rows("reserved block", _positions(before, None), _positions(after, None)))
     for name in natural_sorted({*before.slurm_clusters, *after.slurm_clusters}):
-        old, new = (fabric.clusters.get("slurm", {}).get(name, {"blocks": {}})["blocks"] for fabric in (before, after))
+        old, new = (fabric.clusters.get("slurm", {}).get(name, {"blocks": {}})["blocks"] for fabric in both)
         lines.extend(_rows(f"Slurm cluster {name}, block of", old, new))
         kept = f"Slurm cluster {name}, reserved block"
         lines.extend(_rows(kept, _positions(before, name), _positions(after, name)))
-    for kind, word in (("slurm", "Slurm"), ("kubernetes", "Kubernetes")):
-        old_names, new_names = ({name: {} for name in fabric.clusters.get(kind, ())} for fabric in (before, after))
-        lines.extend(_rows(f"{word} cluster", old_names, new_names))
-    for word, rows, others in (
-        ("new", after.overrides, before.overrides),
-        ("removed", before.overrides, after.overrides),
-    ):
-        lines.extend(
-            f"override {row['gate']}: {word}, {row['when']}, {row['what']}" for row in rows if row not in others
-        )
+    for kind in ("slurm", "kubernetes"):
+        names = ({name: dict[str, Any]() for name in mapped(fabric.clusters.get(kind))} for fabric in both)
+        lines.extend(_rows(f"{kind} cluster", *names))
+    lines.extend(_rows("override", *({f"{row['gate']}, {row['what']}": row for row in one.overrides} for one in both)))
     return lines
 
 

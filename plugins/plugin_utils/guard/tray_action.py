@@ -90,7 +90,7 @@ class GuardedAction(ActionBase):
         """
         done: Result = super()._low_level_execute_command(*args, **kwargs)
         texts = {key: printable(value) if key in ("stdout", "stderr") else value for key, value in done.items()}
-        return {**texts, "stdout": trust.printed(texts["stdout"], *self._asked)} if self._asked else texts
+        return {**texts, "stdout": trust.printed(texts.get("stdout", ""), *self._asked)} if self._asked else texts
 
     def run_module(
         self,

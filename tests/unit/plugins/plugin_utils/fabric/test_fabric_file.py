@@ -190,6 +190,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
         fabric_file.load(str(where))
 
 
+@pytest.mark.parametrize("suffix", ["json", "state.json", "proposed.json"])
+def test_no_reader_waits_for_a_pipe_or_reads_without_end(tmp_path: Path, path: str, suffix: str) -> None:
+    readers = {"json": fabric_file.load, "state.json": fabric_file.load_state, "proposed.json": proposal.load_proposal}
+    file = tmp_path / f"fabric.{suffix}"
+    given = str(file) if suffix == "proposed.json" else path
+    os.mkfifo(file)
+    with pytest.raises(FabricFileError, match=rf"^{file}: cannot be read \(it is not a regular file\); name a"):
+        readers[suffix](given)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(FabricFileError, match=r"cannot be read \(it is not a regular file\)"):
+        readers[suffix](given)
+    file.unlink()
+    with open(file, "wb") as sparse:
+        sparse.truncate(10 << 30)
+    with pytest.raises(FabricFileError, match=rf"^{file}: cannot be read \(it is larger than 268435456 bytes\)"):
+        readers[suffix](given)
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
