@@ -158,15 +158,15 @@ def bounded(path: str, limit: int = MAX_READ) -> bytes:
     No other kind of file is opened: reading a FIFO or a device may block or never end, and opening a channel has side
     effects in the driver.
     """
-    if stat.S_ISREG(os.stat(path).st_mode):
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            # Again, since another one may have taken its place.
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                data = file.read(limit + 1) if os.fstat(file.fileno()).st_size <= limit else None
-                if data is None or len(data) > limit:
-                    raise OSError(0, f"it is larger than {limit} bytes")
-                return data
-    raise OSError(0, "it is not a regular file")
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, "it is not a regular file")
+    # Another file may have taken its place: none blocks, and none is read further than to the limit.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        data = file.read(limit + 1) if status.st_size <= limit else None
+    if data is None or len(data) > limit:
+        raise OSError(0, f"it is larger than {limit} bytes")
+    return data
 
 
 def read(path: str, limit: int = MAX_READ) -> bytes | None:
