@@ -139,7 +139,7 @@ class Tray:
         """Raise Blocked where jobs run on these nodes; for no nodes none are looked up."""
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
-            raise job_host.Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
+            raise job_host.Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["a change of the whole clique"]))
 
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 

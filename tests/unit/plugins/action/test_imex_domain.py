@@ -268,7 +268,8 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
         inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
-    assert len(calls) == 1
+    # Jobs may have begun since on any tray of the clique.
+    assert [call["plan"]["slurm_nodes"] for call in calls] == [["r01t01", "r01t02"]]
     # Of the other one no row names the host, as after a run without it.
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
     result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
