@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
-# Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
-PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 KEYS = (
     "prolog",
     "epilog",
@@ -22,6 +21,7 @@ KEYS = (
     "prologtimeout",
     "epilogtimeout",
     "switchtype",
+    "switchparameters",
     "grestypes",
 )
 # Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
@@ -31,7 +31,7 @@ CHANNEL_PLUGIN = "switch/nvidia_imex"
 
 def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
     """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
-    found = next((name for name in ([path] if path else PLACES) if os.path.isfile(name)), None)
+    found = path if path and os.path.isfile(path) else None if path else slurmd.find().conf
     settings: dict[str, list[str]] = {}
     defaults: dict[str, str] = {}
     if found:
@@ -58,6 +58,13 @@ def _is_exclusive(keys: Mapping[str, str]) -> bool:
     )
 
 
-def gives_channels() -> bool:
-    """Whether Slurm gives each job an IMEX channel of its own on this tray."""
-    return read()[1].get("switchtype", [""])[-1].lower() == CHANNEL_PLUGIN
+def programs(conf: str | None, settings: Mapping[str, Sequence[str]]) -> list[str]:
+    """The patterns of the files that slurmd runs as root for a job; a path without a slash first is beside slurm.conf."""
+    values = [value for key in ("prolog", "epilog") for value in settings.get(key, ())]
+    return [os.path.join(os.path.dirname(conf or ""), name.strip()) for value in values for name in value.split(",")]
+
+
+def gives_channels(settings: Mapping[str, Sequence[str]], major: int | None) -> bool:
+    """Whether Slurm gives each job an IMEX channel of its own: without their major its plugin does nothing."""
+    plugin, parameters = (settings.get(key, [""])[-1].lower() for key in ("switchtype", "switchparameters"))
+    return plugin == CHANNEL_PLUGIN and (major is not None or "imex_dev_major=" in parameters)
