@@ -643,6 +643,11 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_CHANNELS, ERROR): {
         "imex_channel_stale": "A channel device ({devices}) has another major number than {major}, the driver's since"
         " this boot; remove and create the device again",
+        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
+        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
+        "imex_channel_missing.off": "The driver offers no IMEX channels (no line nvidia-caps-imex-channels in {file}),"
+        " so the role cannot create {devices}; set imex_channel_count: 2048, run the role again and reboot the tray, or"
+        " leave imex_channels empty.",
     },
     (_CHANNELS, WARNING): {
         "imex_channels_off": "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices);"
@@ -651,10 +656,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " start of slurmd and each scontrol reconfigure removes them, and until then jobs of every user reach them on"
         " Slurm 24.11; remove them, leave option channels (imex_channels) empty, and let the driver create none"
         " (NVreg_CreateImexChannel0=0, imex_create_channel0: false)",
-    },
-    (_CHANNELS, INFO): {
-        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
-        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
     },
     (_CHANGE, ERROR): {
         "imex_clique_partial": "IMEX of a clique must change as a whole, and some of its trays are left out or faulty;"

@@ -545,6 +545,13 @@ ansible_facts:
               returned: success
               type: str
               sample: connected
+            state:
+              description:
+                - Its state as this tray's C(nvidia-imex-ctl) shows it, V(unavailable) for a peer that does not answer.
+                  Of all others, its own tray knows more.
+              returned: success
+              type: str
+              sample: ready
         unit:
           description: The state of C(nvidia-imex.service) in systemd, V(null) without systemd.
           returned: success

@@ -165,13 +165,23 @@ def _why_not_ready(known: _Members, tray: str, entry: Facts) -> tuple[str, str]:
 
 def _domain_states(known: _Members) -> Iterator[_Problem]:
     states = {tray: entry["domain_state"] for tray, entry in known.facts.items() if entry["domain_state"] in _NOT_UP}
+    silent = Counter(
+        known.names.get(peers.key(peer["host"]), peer["host"])
+        for tray in states
+        for peer in known.facts[tray]["peers"]
+        if peer.get("state") == "unavailable"
+    )
     if states:
+        answers = "does not answer" if len(silent) == 1 else "do not answer"
+        named = f", where {summarize(list(silent))} {answers} (UNAVAILABLE); open port 50005 there"
+        unknown = "; see nvidia-imex-ctl -N there for the member that is UNAVAILABLE, and open port 50005 to it"
         yield (
             "imex_not_ready",
-            _only(list(states)),
+            # One tray may lie on another.
+            _only([tray for tray, number in silent.items() if number > 1]) or _only(list(states)),
             f"All members of clique {known.clique} are ready and connected, but its IMEX domain is"
-            f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}; see nvidia-imex-ctl -N there"
-            " for the member that is UNAVAILABLE, and check that port 50005 is open between members.",
+            f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}{named if silent else unknown},"
+            " and restart the clique if that does not help.",
         )
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS, ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
-FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off")
+FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off", "imex_channel_missing")
 """Codes of findings on a tray's IMEX that belong to this layer."""
 
 
@@ -32,10 +32,10 @@ def check(evidence: Evidence) -> Iterator[Failure]:
                 names = summarize(f"channel{minor}" for minor in missing)
                 source = "the option channels requires" if evidence.channels else "most trays of its clique have"
                 message = f"{tray} lacks {names}, which {source}."
-                yield failure("imex_channel_missing", CHANNELS, message, tray, clique, severity=ERROR)
+                yield failure("imex_channel_missing", CHANNELS, message, tray, clique)
             imex = evidence.imex.get(tray)
             for row in imex["findings"] if imex else ():
-                if row["code"] in FINDINGS:
+                if row["code"] in FINDINGS and not (missing and row["code"] == "imex_channel_missing"):
                     message = f"{tray}: {sentence(row['message'])}"
                     yield failure(row["code"], CHANNELS, message, tray, clique)
 
