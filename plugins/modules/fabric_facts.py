@@ -98,7 +98,9 @@ options:
     type: float
     default: 10
   prolog_files:
-    description: Glob patterns of Slurm prolog files. A prolog that mentions C(nvidia-imex) is an owner of IMEX.
+    description:
+      - Glob patterns of Slurm prolog files, besides those that the C(slurm.conf) of the running slurmd names as
+        C(Prolog) or C(Epilog). A prolog that mentions C(nvidia-imex) is an owner of IMEX.
     type: list
     elements: str
     default:

@@ -12,18 +12,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
-KEYS = (
-    "prolog",
-    "epilog",
-    "taskprolog",
-    "prologflags",
-    "prologepilogtimeout",
-    "prologtimeout",
-    "epilogtimeout",
-    "switchtype",
-    "switchparameters",
-    "grestypes",
-)
 # Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
 SHARED_PARTITIONS = "shared partitions"
 CHANNEL_PLUGIN = "switch/nvidia_imex"
@@ -44,7 +32,7 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
                 shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
                 settings.setdefault(SHARED_PARTITIONS, []).append(shared)
             # Lines of nodes and partitions may have keys of the same name.
-            if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
+            if len(pairs) == 1:
                 settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
     return found, settings
 
@@ -59,7 +47,7 @@ def _is_exclusive(keys: Mapping[str, str]) -> bool:
 
 
 def programs(conf: str | None, settings: Mapping[str, Sequence[str]]) -> list[str]:
-    """The patterns of the files that slurmd runs as root for a job; a path without a slash first is beside slurm.conf."""
+    """The patterns of the files that slurmd runs as root for a job; a relative one is of the folder of slurm.conf."""
     values = [value for key in ("prolog", "epilog") for value in settings.get(key, ())]
     return [os.path.join(os.path.dirname(conf or ""), name.strip()) for value in values for name in value.split(",")]
 

@@ -22,18 +22,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Channels, Device, Survey, Unit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
 UNIT = "nvidia-imex.service"
 # The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
 DRIVER_DAEMON = "compute-domain-"
 PROC_DEVICES = "/proc/devices"
-PROLOG_FILES = (
-    "/etc/slurm/*prolog*",
-    "/etc/slurm/prolog.d/*",
-    "/etc/slurm/prolog_slurmd.d/*",
-    "/opt/slurm/etc/prolog.d/*",
-)
-# The files of IMEX per job among them.
+# The files of IMEX per job among prologs.
 JOB_PROLOG = "50-nvlink-imex"
 _SYSTEM_TIMEOUT = 10.0
 _LOG_TAIL = 64 * 1024
@@ -46,7 +41,7 @@ def survey(
     record_path: str = files.RECORD_FILE,
     ctl: str = "nvidia-imex-ctl",
     timeout: float = 10.0,
-    prolog_files: Sequence[str] = PROLOG_FILES,
+    prolog_files: Sequence[str] = slurmd.PROLOG_FILES,
     proc_devices: str = PROC_DEVICES,
     addresses: Callable[[], list[str]] | None = None,
     driver_version: Callable[[], str | None] | None = None,

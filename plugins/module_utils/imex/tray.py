@@ -90,7 +90,9 @@ class Tray:
         waits = self.desired.channel_count and any("ImexChannelCount" in str(row["values"]) for row in change_findings)
         if self.desired.channels and observed["channels"]["major"] is None and not waits:
             devices = [f"channel{minor}" for minor in self.desired.channels]
-            findings.append(host_finding("imex_channel_missing", "off", devices=devices, file=self.desired.proc_devices))
+            findings.append(
+                host_finding("imex_channel_missing", "off", devices=devices, file=self.desired.proc_devices)
+            )
         return {
             "facts": observed,
             "running": observed["running"],

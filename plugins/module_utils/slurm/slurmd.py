@@ -19,13 +19,20 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 # The link to what slurmctld sends to a configless slurmd.
 FETCHED = "/run/slurm/conf/slurm.conf"
 PLACES = ("/etc/slurm/slurm.conf", FETCHED, "/etc/slurm-llnl/slurm.conf")
+# Besides those that slurm.conf names: a prolog may call all of a folder.
+PROLOG_FILES = (
+    "/etc/slurm/*prolog*",
+    "/etc/slurm/prolog.d/*",
+    "/etc/slurm/prolog_slurmd.d/*",
+    "/opt/slurm/etc/prolog.d/*",
+)
 # A reconfigure starts slurmd again with the first, and the second is for Slurm's own tests.
 _CONFIGLESS = ("SLURMD_RECONF_CONF_CACHE", "SLURM_CONF_SERVER")
 _FILE = re.compile("-[bcCDGMsv]*f(.*)")
 
 
 class Slurmd(NamedTuple):
-    """conf: its slurm.conf, None where there is none. prefix: the folder above that of its program, empty if unknown."""
+    """conf: its slurm.conf, None where there is none. prefix: the folder above that of its program, else empty."""
 
     conf: str | None
     prefix: str

@@ -485,6 +485,28 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     assert on_trays[-1]["plan"]["restart_clique"] is True
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        # It has the list and fails, in either phase.
+        ({"failed": True, "msg": "Jobs run on this clique."}, None, False),
+        ({}, {"failed": True, "msg": "The disk is full.", "sha256": None}, False),
+        ({"record": None}, {"failed": True, "msg": "The disk is full.", "sha256": None}, True),
+    ],
+)
+def test_a_tray_that_has_the_list_is_not_named_as_one_that_did_not_get_it(
+    run: Any, on_trays: list[dict[str, Any]], fabric: str, before: dict[str, Any], after: Any, named: bool
+) -> None:
+    rows = {tray: healthy(clique_of(fabric), tray) for tray in TRAYS}
+    inspected(run, "r01t01", **rows["r01t01"])
+    inspected(run, "r01t01", "stop_and_write", **rows["r01t01"], generation=7)
+    inspected(run, "r01t02", **{**rows["r01t02"], **before})
+    if after:
+        inspected(run, "r01t02", "stop_and_write", **after)
+    result = run("r01t01", phase="start")
+    assert [(note["code"], note["tray"]) for note in result["findings"]] == [("imex_list_outdated", "r01t02")] * named
+
+
 @pytest.mark.core
 def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     run: Any, on_trays: list[dict[str, Any]], fabric: str, tmp_path: Path

@@ -75,7 +75,7 @@ OF_ANOTHER = ctl(domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED
         (4, {(0, 3): "NEVER_CONNECTED"}, {}, [("imex_pair_disconnected", "t0")], "t0-t3 are connected one way only"),
         (2, {}, {"t0": OF_ANOTHER}, [("imex_not_ready", "t0")], "degraded on t0;"),
         # The member that does not answer, where more than one tray names it.
-        (3, {}, {"t0": SILENT, "t1": SILENT}, [("imex_not_ready", "t2")], "t2 does not answer (UNAVAILABLE); open port"),
+        (3, {}, {"t0": SILENT, "t1": SILENT}, [("imex_not_ready", "t2")], "t2 does not answer (UNAVAILABLE); open"),
         (3, {}, {"t0": SILENT}, [("imex_not_ready", "t0")], "on t0, where t2 does not answer (UNAVAILABLE); open"),
     ],
 )
