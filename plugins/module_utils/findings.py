@@ -242,7 +242,7 @@ CAUSES = {
     "imex_list_outdated": "the node list was edited by hand",
     "imex_pair_disconnected": "a firewall blocks the traffic between the two",
     "imex_peer_authentication": "certificates expired, or were renewed on some trays only",
-    "imex_channel_missing": "the device was removed, or was not created after a reboot",
+    "imex_channel_missing": "imex_channels is empty, or the device was removed or not created after a reboot",
     "imex_channel_stale": "the device file dates from an earlier boot",
     "imex_channel_slurm_conflict": "both the role imex or the driver and Slurm create channels",
     "slurm_unreachable": "slurmctld, slurmdbd or its host is down",

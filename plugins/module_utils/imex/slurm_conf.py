@@ -12,6 +12,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
+# The settings with patterns of files that slurmd runs as root for a job; a relative one is of the folder of slurm.conf.
+PROLOGS = ("prolog", "epilog")
 # Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
 SHARED_PARTITIONS = "shared partitions"
 CHANNEL_PLUGIN = "switch/nvidia_imex"
@@ -33,7 +35,9 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
                 settings.setdefault(SHARED_PARTITIONS, []).append(shared)
             # Lines of nodes and partitions may have keys of the same name.
             if len(pairs) == 1:
-                settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
+                key, value = pairs[0][0].lower(), pairs[0][1]
+                names = (os.path.join(os.path.dirname(found), name.strip()) for name in value.split(","))
+                settings.setdefault(key, []).extend(names if key in PROLOGS else [value])
     return found, settings
 
 
@@ -44,12 +48,6 @@ def _is_exclusive(keys: Mapping[str, str]) -> bool:
         or keys.get("oversubscribe", "").upper() == "EXCLUSIVE"
         or keys.get("exclusivetopo", "").upper() == "YES"
     )
-
-
-def programs(conf: str | None, settings: Mapping[str, Sequence[str]]) -> list[str]:
-    """The patterns of the files that slurmd runs as root for a job; a relative one is of the folder of slurm.conf."""
-    values = [value for key in ("prolog", "epilog") for value in settings.get(key, ())]
-    return [os.path.join(os.path.dirname(conf or ""), name.strip()) for value in values for name in value.split(",")]
 
 
 def gives_channels(settings: Mapping[str, Sequence[str]], major: int | None) -> bool:

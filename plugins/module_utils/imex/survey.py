@@ -208,8 +208,9 @@ def _channel_devices() -> list[Device]:
 
 def _slurm(patterns: Sequence[str], major: int | None) -> tuple[list[str], bool, bool]:
     """(files of prologs that mention nvidia-imex, whether Slurm gives each job a channel, whether a prolog may)."""
-    conf, settings = slurm_conf.read()
-    names = {name for pattern in [*patterns, *slurm_conf.programs(conf, settings)] for name in glob.glob(pattern)}
+    settings = slurm_conf.read()[1]
+    named = [pattern for key in slurm_conf.PROLOGS for pattern in settings.get(key, ())]
+    names = {name for pattern in [*patterns, *named] for name in glob.glob(pattern)}
     texts = {name: atomic.read_text(name) or "" for name in names}
     prologs = sorted(name for name, text in texts.items() if DAEMON in text)
     by_prolog = any(os.path.basename(boot.CHANNELS) in text for text in texts.values())

@@ -225,9 +225,10 @@ class Phases:
             return {}
         result = self._on_tray("start", "start")
         # Trays that were lost between the two phases are outdated too, unless they had the list before.
-        known = {tray: row for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")}
-        lists = {tray: [rows.get(tray, {}), row.get("record") or {}] for tray, row in known.items()}
-        lost = [tray for tray, read in lists.items() if self._digest(clique) not in [row.get("sha256") for row in read]]
+        digest = self._digest(clique)
+        reached = {tray: row for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")}
+        had = [tray for tray, row in reached.items() if (record := row.get("record")) and record["sha256"] == digest]
+        lost = [tray for tray in reached if tray not in had and rows.get(tray, {}).get("sha256") != digest]
         found = imex_clique.outdated_findings(clique, lost, own.get("generation", 0))
         return self._with_findings(result, found, clique)
 
