@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
@@ -17,28 +18,38 @@ PROLOGS = ("prolog", "epilog")
 # Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
 SHARED_PARTITIONS = "shared partitions"
 CHANNEL_PLUGIN = "switch/nvidia_imex"
+_SECONDS = 5.0
 
 
 def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
-    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
-    found = path if path and os.path.isfile(path) else None if path else slurmd.find().conf
+    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none.
+
+    The settings of a slurmd that runs by one that is not found are those that slurmctld prints.
+    """
+    conf, prefix = slurmd.Slurmd(path if os.path.isfile(path) else None, "") if path else slurmd.find()
     settings: dict[str, list[str]] = {}
     defaults: dict[str, str] = {}
-    if found:
-        for _file, line in conf_lines(found, lambda name: atomic.read_text(name) or ""):
-            pairs = key_values(line)
-            keys = {key.lower(): value for key, value in pairs}
-            if keys.get("partitionname", "").upper() == "DEFAULT":
-                defaults.update(keys)
-            elif "partitionname" in keys and not _is_exclusive({**defaults, **keys}):
-                shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
-                settings.setdefault(SHARED_PARTITIONS, []).append(shared)
-            # Lines of nodes and partitions may have keys of the same name.
-            if len(pairs) == 1:
-                key, value = pairs[0][0].lower(), pairs[0][1]
-                names = (os.path.join(os.path.dirname(found), name.strip()) for name in value.split(","))
-                settings.setdefault(key, []).extend(names if key in PROLOGS else [value])
-    return found, settings
+    lines = conf_lines(conf, lambda name: atomic.read_text(name) or "") if conf else _printed(prefix)
+    for _file, line in lines:
+        pairs = key_values(line)
+        keys = {key.lower(): value for key, value in pairs}
+        if keys.get("partitionname", "").upper() == "DEFAULT":
+            defaults.update(keys)
+        elif "partitionname" in keys and not _is_exclusive({**defaults, **keys}):
+            shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
+            settings.setdefault(SHARED_PARTITIONS, []).append(shared)
+        # Lines of nodes and partitions may have keys of the same name.
+        if len(pairs) == 1:
+            key, value = pairs[0][0].lower(), pairs[0][1]
+            names = (os.path.join(os.path.dirname(conf or "/"), name.strip()) for name in value.split(","))
+            settings.setdefault(key, []).extend(names if key in PROLOGS else [value])
+    return conf, settings
+
+
+def _printed(prefix: str) -> Iterator[tuple[str, str]]:
+    """``scontrol show config`` as conf_lines(); nothing without a slurmd that runs."""
+    text = child.run([f"{prefix}/bin/scontrol", "show", "config"], _SECONDS).stdout if prefix else ""
+    yield from (("", re.sub(r"^(\w+)\[\d+\] +=", r"\1=", line)) for line in text.splitlines())
 
 
 def _is_exclusive(keys: Mapping[str, str]) -> bool:

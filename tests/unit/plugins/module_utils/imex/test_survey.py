@@ -180,6 +180,17 @@ def test_the_prologs_are_those_of_the_slurmd_that_runs(
     assert found["prolog_gives_channels"] is expected[1]
 
 
+def test_slurmctld_is_asked_for_the_prologs_of_a_slurmd_whose_slurm_conf_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    (tmp_path / "90-imex.sh").write_text("systemctl restart nvidia-imex\n")
+    program("scontrol", f'test "$*" = "show config" && echo "Prolog[0]               = {tmp_path}/90*"')
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(None, str(tmp_path)))
+    assert read(tmp_path)["prolog_files"] == [str(tmp_path / "90-imex.sh")]
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(None, ""))
+    assert read(tmp_path)["prolog_files"] == []
+
+
 @pytest.mark.parametrize(
     ("parameters", "devices", "given"),
     [("", "234 nvidia-caps-imex-channels", True), ("", "1 mem", False), ("imex_dev_major=4", "1 mem", True)],
