@@ -643,13 +643,10 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_CHANNELS, ERROR): {
         "imex_channel_stale": "A channel device ({devices}) has another major number than {major}, the driver's since"
         " this boot; remove and create the device again",
-        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
-        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
-        "imex_channel_missing.off": "The driver offers no IMEX channels (no line nvidia-caps-imex-channels in {file}),"
-        " so the role cannot create {devices}; set imex_channel_count: 2048, run the role again and reboot the tray, or"
-        " leave imex_channels empty.",
     },
     (_CHANNELS, WARNING): {
+        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
+        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
         "imex_channels_off": "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices);"
         " set NVreg_ImexChannelCount (imex_channel_count) above 0 and reboot",
         "imex_channel_slurm_conflict": "Channel devices ({devices}) and Slurm's switch/nvidia_imex conflict: each"
@@ -660,6 +657,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_CHANGE, ERROR): {
         "imex_clique_partial": "IMEX of a clique must change as a whole, and some of its trays are left out or faulty;"
         " repair those trays or stop their daemons, then run the role imex on the whole clique",
+        "imex_channels_not_offered": "The driver offers no IMEX channels, so the role imex cannot create those of"
+        " imex_channels; set imex_channel_count: 2048, run the role again and reboot the tray, or leave imex_channels"
+        " empty",
         "imex_package_missing": "No repository of this tray has {names} in version {driver} of the loaded"
         " driver{available}; add the repository that has the driver",
         "jobs_running": "Jobs, claims or ComputeDomains run on what is to be changed, removed or created again; wait"

@@ -89,10 +89,7 @@ class Tray:
         pending, change_findings = self._pending(observed, offer, record) if not missing else ([], [])
         waits = self.desired.channel_count and any("ImexChannelCount" in str(row["values"]) for row in change_findings)
         if self.desired.channels and observed["channels"]["major"] is None and not waits:
-            devices = [f"channel{minor}" for minor in self.desired.channels]
-            findings.append(
-                host_finding("imex_channel_missing", "off", devices=devices, file=self.desired.proc_devices)
-            )
+            findings.append(host_finding("imex_channels_not_offered"))
         return {
             "facts": observed,
             "running": observed["running"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
@@ -32,12 +32,14 @@ def check(evidence: Evidence) -> Iterator[Failure]:
                 names = summarize(f"channel{minor}" for minor in missing)
                 source = "the option channels requires" if evidence.channels else "most trays of its clique have"
                 message = f"{tray} lacks {names}, which {source}."
-                yield failure("imex_channel_missing", CHANNELS, message, tray, clique)
+                yield failure("imex_channel_missing", CHANNELS, message, tray, clique, severity=ERROR)
             imex = evidence.imex.get(tray)
             for row in imex["findings"] if imex else ():
-                if row["code"] in FINDINGS and not (missing and row["code"] == "imex_channel_missing"):
+                is_missing = row["code"] == "imex_channel_missing"
+                if row["code"] in FINDINGS and not (missing and is_missing):
                     message = f"{tray}: {sentence(row['message'])}"
-                    yield failure(row["code"], CHANNELS, message, tray, clique)
+                    severity = ERROR if is_missing else None
+                    yield failure(row["code"], CHANNELS, message, tray, clique, severity=severity)
 
 
 def _devices(evidence: Evidence, tray: str) -> set[int]:

@@ -132,9 +132,9 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
 @pytest.mark.parametrize(
     ("major", "count", "loaded", "expected"),
     [
-        (None, None, 0, ["imex_channel_missing"]),
-        (None, 2048, 2048, ["imex_channel_missing"]),
-        (None, 0, 2048, ["imex_channel_missing", "imex_reboot_needed"]),
+        (None, None, 0, ["imex_channels_not_offered"]),
+        (None, 2048, 2048, ["imex_channels_not_offered"]),
+        (None, 0, 2048, ["imex_channels_not_offered", "imex_reboot_needed"]),
         (None, 2048, 0, ["imex_reboot_needed"]),
         (234, None, 0, []),
     ],
