@@ -20,6 +20,7 @@ from .sick_system import A, Situation, System
 FAILED = {"processes": [], "answers": {}, "unit": unit(active="failed", main_pid=None)}
 HUNG = answer("")._replace(rc=None, timed_out=True)
 NO_DEVICE: dict[str, Any] = {"major": 234, "devices": []}
+ALL = "All 4 trays (r01t[01-04]) of NVLink domain r01 that answer report this: "
 OF_BEFORE = {"major": 234, "devices": [{"name": "channel0", "major": 236, "minor": 0, "mode": "0666"}]}
 
 
@@ -48,7 +49,7 @@ SITUATIONS = [
         reads(prolog_files=["/sched/alps/prolog.d/90-imex_prolog.sh"]),
         "error",
         "imex_two_owners",
-        "r01t[01-04]: IMEX has more than one owner here: prolog (/sched/alps/prolog.d/90-imex_prolog.sh mentions",
+        f"{ALL}IMEX has more than one owner here: prolog (/sched/alps/prolog.d/90-imex_prolog.sh mentions",
         "stop the owner that is not imex_owner",
     ),
     Situation(
@@ -58,7 +59,7 @@ SITUATIONS = [
         reads(channels=NO_DEVICE),
         "error",
         "imex_channel_missing",
-        "r01t[01-04]: There is no channel device",
+        f"{ALL}There is no channel device",
         "-e imex_channels=0",
     ),
     Situation(
@@ -68,7 +69,7 @@ SITUATIONS = [
         reads(channels={"major": None, "devices": []}),
         "error",
         "imex_channels_off",
-        "r01t[01-04]: The driver has no IMEX channels",
+        f"{ALL}The driver has no IMEX channels",
         "set imex_channel_count: 2048",
     ),
     Situation(
