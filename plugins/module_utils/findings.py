@@ -748,11 +748,10 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " blocks, the largest of which has {size}: use at most {largest}.",
         "slurm_topology_foreign": "A topology file or topology of the site would be lost, hides the new one, or is not"
         " read by this Slurm; move that file away, or set slurm_topology_name",
-        "slurm_topology_foreign.tree": "{path} has lines of a tree or Include lines, which would be lost: move it away"
-        " without a restart of slurmctld, and run again.",
+        "slurm_topology_foreign.tree": "{path} has lines of a tree or Include lines, which would be lost: {how}move it"
+        " away without a restart of slurmctld, and run again.",
         "slurm_topology_foreign.name": "The topology {name} of the site is of kind {kind} and would be lost: set"
         " slurm_topology_name to another name.",
-        "slurm_topology_foreign.other_file": "topology.yaml hides the topology.conf: remove it.",
         "slurm_conf_inconsistent": "slurm.conf lacks a line that is needed, or has one that contradicts a managed"
         " setting; correct the line that the finding names",
         "slurm_conf_inconsistent.topology_name": "The topology name {name} is not valid in slurm.conf: use only"
@@ -784,7 +783,12 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " existing Prolog may call {program} prolog instead), and run scontrol reconfigure.",
         "slurm_select_type": "SelectType is not select/cons_tres; set SelectType=select/cons_tres in slurm.conf",
         "slurm_plugin_missing": "TopologyPlugin is not set, so topology.conf is not read; set"
-        " TopologyPlugin=topology/block",
+        " TopologyPlugin=topology/block when topology.conf has the blocks, and run scontrol reconfigure",
+        "slurm_plugin_missing.unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: set manage_conf"
+        " (variable slurm_topology_manage_conf), or add {key}={want} when topology.conf has the blocks, and run scontrol"
+        " reconfigure.",
+        "slurm_plugin_missing.not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol"
+        " reconfigure when topology.conf has the blocks; until then a restart would end slurmctld.",
     },
     (_FILES, WARNING): {
         "slurm_channels_few": "Slurm has fewer IMEX channels than nodes, more than the driver has, or none that it can"
@@ -826,6 +830,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_advice.ranks": "The order of the node names alternates between blocks, and ranks follow the names:"
         " add TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
         "slurm_conf_advice.other_file": "topology.conf is no longer read, since there is a topology.yaml: remove it.",
+        "slurm_conf_advice.other_file_soon": "When slurmctld has loaded topology.yaml, topology.conf is no longer read:"
+        " remove it then.",
         "slurm_conf_advice.other_file_later": "topology.yaml is next to topology.conf and will hide it after an"
         " upgrade to 25.05: remove it.",
         "slurm_conf_advice.qos_named": "The QoS {qos} has no tier any more, but partition {partition} still names it:"
@@ -1002,7 +1008,7 @@ SHARED = {
     "site": "Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
     " partition's trays and limits.",
     "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}.",
-    "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: restart slurmctld.",
+    "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol reconfigure.",
     "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf.",
     "gate": "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is"
     " intended.",

@@ -112,3 +112,21 @@ def test_every_key_that_scontrol_changes_is_found(stage: Stage) -> None:
         assert done.returncode == 0, (change, done.stderr)
     found = " ".join(stage.changes())
     assert [change for number, change in enumerate(changes) if f" of partition p{number} is " not in found] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ["trixie"], indirect=True)
+@pytest.mark.parametrize(("plugin", "text"), [("block", ""), ("tree", ""), ("block", "SwitchName=top Nodes=r01t01\n")])
+def test_none_is_found_where_the_plugin_does_not_fit_topology_conf(stage: Stage, plugin: str, text: str) -> None:
+    """As between the steps from a tree to blocks, where slurmctld itself would wait for the file, then end."""
+    usual = lines(stage.slurmctld.nodes("r01t[01-04]"), stage.slurmctld.nodes("r02t[01-04]"))
+    path, conf = stage.slurmctld.conf_dir / "topology.conf", stage.slurmctld.conf_dir / "slurm.conf"
+    assert load(stage, usual)
+    path.write_text(text)
+    conf.write_text(conf.read_text() + f"TopologyPlugin=topology/{plugin}\n")
+    if not text:
+        path.unlink()
+    try:
+        assert stage.changes() == []
+    finally:
+        path.unlink(missing_ok=True)

@@ -236,24 +236,64 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
 
 
 @pytest.mark.long
-def test_a_tree_of_24_11_is_replaced_in_the_order_of_the_messages(tmp_path: Path) -> None:
-    """A restart without topology.conf would end slurmctld, and then nothing could write the file."""
-    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+@pytest.mark.parametrize(
+    ("suite", "manage", "expected"),
+    [
+        ("trixie", True, ["override", "done"]),
+        ("trixie", False, ["move", "change", "reconfigure", "done"]),
+        ("forky", True, ["override", "remove", "done"]),
+    ],
+)
+def test_a_running_tree_becomes_blocks_where_each_message_is_obeyed(
+    suite: str, manage: bool, expected: list[str], tmp_path: Path
+) -> None:
+    """No message may end slurmctld: 24.11 does not start where file and plugin do not fit."""
+    with sandbox(suite, tmp_path / "slurm") as slurmctld:
         configure(slurmctld, plugin="topology/tree")
         path, conf = slurmctld.conf_dir / "topology.conf", slurmctld.conf_dir / "slurm.conf"
         path.write_text("SwitchName=top Nodes=r01t[01-18],r02t[01-18]\n")
         slurmctld.start()
-        messages = [worded(found)["message"] for found in plan(slurmctld, RACKS).stopped_by()]
-        assert [message.partition("without a restart")[2][:1] for message in messages] == [" ", ","], messages
-        path.rename(tmp_path / "tree.conf")
-        conf.write_text(conf.read_text().replace("topology/tree", "topology/block"))
-        made = plan(slurmctld, RACKS)
-        assert (made.stopped_by(), made.reconfigure) == ([], False)
-        apply(made)
-        assert worded(made.findings[0])["message"].endswith("slurm.conf has topology/block: restart slurmctld.")
+        site, job, done, override = Site(slurmctld, tmp_path), submit(slurmctld, "r01t01", "r01t02"), [], []
+        site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
+        if (suite, manage) == ("trixie", True):
+            before = contents(slurmctld)
+            with pytest.raises(SlurmError, match=r"the old files were restored, and slurmctld runs as before\."):
+                apply(plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True))
+            assert (contents(slurmctld), survey(slurmctld).plugin) == (before, "topology/tree")
+        while "done" not in done:
+            assert len(done) < 5, done
+            # The sandbox of the gate live_changes_lost cannot run in another one.
+            given = {"slurm_topology_override": [*override, "live_changes_lost"]}
+            played = site.play(slurm_topology_manage_conf=manage, **given)
+            output = " ".join((played.stdout + played.stderr).split())
+            if found := re.search(r"override\\? \(variable slurm_topology_override\) to (\S+)", output):
+                done, override = [*done, "override"], found[1].split(",")
+            elif "move it away without a restart" in output:
+                done = [*done, "move"]
+                path.rename(tmp_path / "tree.conf")
+            elif "change that line, without a restart" in output:
+                done = [*done, "change"]
+                conf.write_text(conf.read_text().replace("topology/tree", "topology/block"))
+            elif "run scontrol reconfigure" in output:
+                done = [*done, "reconfigure"]
+                assert slurmctld.reconfigure()
+            elif "topology.conf is no longer read" in output and "remove" not in done:
+                done = [*done, "remove"]
+                path.unlink()
+            else:
+                done, override = [*done, "done"], []
+                assert played.returncode == 0, output
+            assert slurmctld.answers(0), done
+            assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
+        assert done == expected
+        assert unchanged(site.play(slurm_topology_manage_conf=manage).stdout)
         slurmctld.kill_slurmctld()
         slurmctld.launch()
         assert "BlockName=r02 " in slurmctld.run("scontrol", "show", "topology").stdout
+        assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
+        if (suite, manage) == ("trixie", True):
+            assert "\n#TopologyPlugin=topology/tree\n" in conf.read_text()
+            assert "SwitchName=top" in path.with_name("topology.conf.previous").read_text()
 
 
 @pytest.mark.long

@@ -29,7 +29,13 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, sandbox_slurmctld, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    conf,
+    files,
+    rules,
+    sandbox_slurmctld,
+    syntax,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import Sandbox, run_inside
@@ -97,13 +103,17 @@ class _Files:
     settings: Record
 
 
-def _read(conf_dir: str, writes: Mapping[str, bytes | None]) -> _Files:
+def _read(conf_dir: str, writes: Mapping[str, bytes | None], version: rules.Version) -> _Files:
     """The files of this folder with these written."""
     read = conf.reader(writes)
     settings, lines = syntax.split(line for _file, line in conf.lines(conf_dir, read))
+    # Before 25.05 no line of a node or partition depends on it.
+    topologies = conf.topologies(conf_dir, read) if version >= rules.YAML_SINCE else {}
+    if not topologies:
+        settings.pop("topologyplugin", None)  # waits for its file, then ends
     kept = [f"{key}={settings[key]}" for key in _KEPT.split() if key in settings]
     kept += [f"{key}=/bin/true" for key in _PROGRAMS if settings.get(key)]
-    return _Files("".join(f"{line}\n" for line in [*kept, *lines]), conf.topologies(conf_dir, read), settings)
+    return _Files("".join(f"{line}\n" for line in [*kept, *lines]), topologies, settings)
 
 
 def _running(slurm: Slurm) -> Shown:
@@ -278,7 +288,8 @@ def survey(slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], own:
     nodes. own: partitions whose settings the caller writes each time, all but their State.
     """
     config = slurm.config()
-    before, after = _read(conf_dir, {}), _read(conf_dir, writes)
+    version = slurm.version()
+    before, after = _read(conf_dir, {}, version), _read(conf_dir, writes, version)
     settings = describe(lost_settings(config, before.settings, after.settings))
     state_dir = config.get("statesavelocation", "") if "slurmdbd" in config.get("accountingstoragetype", "") else ""
     try:

@@ -53,20 +53,22 @@ class Change:
     """A planned change of a Slurm.
 
     writes: path -> new text of each file, in the order of writing. includes: the file for which slurm.conf gets an
-    Include line, empty for none. reconfigure: whether slurmctld loads its files. difference: the change in lines.
+    Include line, empty for none. unset: the setting whose line in slurm.conf becomes a comment, empty for none.
+    reconfigure: whether slurmctld loads its files. difference: the change in lines.
     """
 
     observed: Observed
     findings: list[HostFinding] = field(default_factory=list)
     writes: dict[str, str] = field(default_factory=dict)
     includes: str = ""
+    unset: str = ""
     reconfigure: bool = False
     difference: list[str] = field(default_factory=list)
 
     @property
     def written(self) -> list[str]:
         """The paths of the files that change."""
-        return sorted([*self.writes, *([self.observed.main] if self.includes else [])])
+        return sorted([*self.writes, *([self.observed.main] if self.includes or self.unset else [])])
 
     @property
     def changed(self) -> bool:
@@ -78,7 +80,7 @@ class Change:
 
     def files(self) -> dict[str, Any]:
         """The part of the option ``change`` of each step that transact.writes() reads."""
-        return {"files": list(self.writes.items()), "includes": self.includes, "excludes": []}
+        return {"files": [*self.writes.items()], "includes": self.includes, "unset": self.unset, "excludes": []}
 
     @property
     def leaving(self) -> list[str]:

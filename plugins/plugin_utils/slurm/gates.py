@@ -25,6 +25,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
 DEFAULT = "cluster_default_changes"
+# The default topology of a topology.conf of switches, which Slurm before 25.05 cannot have next to blocks.
+TREE = "the tree of topology.conf"
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def check_live(undone: str, override: Collection[str]) -> list[HostFinding]:
 def _findings(step: Step, override: Collection[str]) -> list[HostFinding]:
     found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    case = "default" if set(found) == {DEFAULT} else "gate"
+    case = "default" if set(found) == {DEFAULT} and step.default[0] != TREE else "gate"
     return [
         host_finding("slurm_gate_overridden", "gate", gate=name, what=what)
         if name in override

@@ -58,7 +58,7 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
         sizes = linter.enabled_sizes(topology.block_sizes, candidate.base)
     if topology is not None and not matches:
         findings.append(host_finding("slurm_topology_differs", path=observed.path))
-    findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
+    findings += observed.duplicate
     findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(observed.style, observed.config, observed.settings, observed.includes_ours)
     shown = topology and {

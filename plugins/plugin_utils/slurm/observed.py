@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, of_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
@@ -116,11 +117,12 @@ class Observed:
         return self.texts.get(FILE_NAMES[self.style])
 
     @property
-    def duplicate(self) -> bool:
-        """Whether there is a topology file of the other format that slurmctld does not read."""
-        other = FILE_NAMES[CONF if self.style == YAML else YAML]
+    def duplicate(self) -> list[HostFinding]:
+        """The finding about a topology file of the other format that slurmctld does not read."""
+        other, case = (FILE_NAMES[CONF], "other_file") if self.style == YAML else (FILE_NAMES[YAML], "other_file_later")
         # As long as slurmctld has loaded no topology.yaml, topology.conf is the only copy of what runs.
-        return other in self.texts and (self.style == CONF or (self.file is not None and bool(self.running)))
+        unread = other in self.texts and (self.style == CONF or (self.file is not None and bool(self.running)))
+        return [host_finding("slurm_conf_advice", case)] if unread else []
 
     @property
     def runs(self) -> Running:

@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     INCLUDE_NAME,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
     FILE_NAMES,
     HEADER,
     YAML,
@@ -200,12 +201,17 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     findings += found
     own = sorted(other.name for other in made) or [block.name for block in small]
     before = observed.runs.blocks(name)
-    needed = (
-        settings.wanted_settings(observed.style, observed.version, topology.cluster_default)
-        if desired.manage_conf
-        else {}
-    )
-    ranked = "TopologyParam" in needed and "topologyparam" not in observed.settings
+    needed, given = {}, dict(observed.settings)
+    if desired.manage_conf:
+        needed = settings.wanted_settings(observed.style, observed.version, topology.cluster_default)
+    # Where slurmctld does not read topology.conf yet, there is nothing to compare with or to load.
+    loaded = observed.style == YAML or settings.satisfies("TopologyPlugin", observed.plugin)
+    unset = ""
+    plugin = given.get("topologyplugin", settings.PLUGIN)
+    if "TopologyPlugin" in needed and not settings.satisfies("TopologyPlugin", plugin):
+        del given["topologyplugin"]
+        unset = "" if loaded else "TopologyPlugin"
+    ranked = "TopologyParam" in needed and "topologyparam" not in given
     # Every other finding would name a symptom of this.
     node_names.check([node for block in blocks for node in block.nodes], observed.nodes)
     known = frozenset(node.name for node in observed.nodes)
@@ -227,13 +233,19 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     defaults = ("" if desired.cluster_default else _default(observed.running or written), default)
+    if desired.manage_conf and _runs_switches(observed, written):
+        defaults = (gates.TREE, "the blocks")
     if not observed.acting and not any(found["code"] == "node_renamed" for found in linted):
         # From 25.05 on a small block does not limit the base.
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
         findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
     findings += linted
-    findings += settings.duplicate_findings(observed.style, observed.version, observed.duplicate)
-    findings += settings.settings_findings(observed.style, observed.config, observed.settings, desired.manage_conf)
+    findings += observed.duplicate
+    if observed.style == YAML and FILE_NAMES[CONF] in observed.texts and not observed.duplicate:
+        findings.append(host_finding("slurm_conf_advice", "other_file_soon"))
+    found = settings.settings_findings(observed.style, observed.config, given, desired.manage_conf)
+    # A run with manage_conf has slurmctld load them.
+    findings += [row for row in found if not (desired.manage_conf and row["case"] == "not_loaded")]
     # It keeps its position in the file, so that a file written by hand is adopted unchanged.
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
     topologies = [*others[:number], topology, *others[number:]]
@@ -246,20 +258,19 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
         former = former if former not in (default, name, *own) else ""
         writes[observed.path] = topology_files.render(topologies, observed.style, own, observed.file or "", former)
     if desired.manage_conf:
-        text = _managed(observed, needed)
+        text = _managed(observed, needed, given)
         includes = INCLUDE_NAME if text and not observed.includes_ours else ""
         if text and text != observed.texts.get(INCLUDE_NAME):
             writes[os.path.join(observed.conf_dir, INCLUDE_NAME)] = text
         # A setting of the site is kept.
         needed = {key: value for key, value in needed.items() if key != "TopologyParam" or ranked}
-    # Where slurmctld does not read topology.conf yet, there is nothing to compare with or to load.
-    loaded = observed.style == YAML or settings.satisfies("TopologyPlugin", observed.plugin)
     made_plan = Plan(
         observed=observed,
         findings=findings,
         # The topology comes first, then the plugin that needs it, then the line that sets the plugin.
         writes=writes,
         includes=includes,
+        unset=unset,
         desired=desired,
         topology=topology,
         topologies=topologies,
@@ -281,6 +292,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     if not lines and writes.get(observed.path) is not None:
         lines = [f"{os.path.basename(observed.path)}: {'rewritten' if observed.file is not None else 'created'}"]
     lines += [f"{os.path.basename(path)}: {_summary(text)}" for path, text in writes.items() if path != observed.path]
+    lines += [f"{os.path.basename(observed.main)}: {unset}={plugin} becomes a comment"] if unset else []
     lines += [f"{os.path.basename(observed.main)}: gets the line Include {INCLUDE_NAME}"] if includes else []
     if made_plan.reconfigure and not lines:
         lines = ["slurmctld: runs another topology than its file has, and reads the file again"]
@@ -294,8 +306,10 @@ def _other_topologies(
     """The topologies other than the blocks: those written here, all of them in order, and findings."""
     findings: list[HostFinding] = []
     if observed.style != YAML:
-        if any(other.kind != "block" for other in written):
-            findings.append(host_finding("slurm_topology_foreign", "tree", path=observed.path))
+        movable = _runs_switches(observed, written)
+        if any(other.kind != "block" for other in written) and not (movable and desired.manage_conf):
+            how = "set slurm_topology_manage_conf, or " if movable else ""
+            findings.append(host_finding("slurm_topology_foreign", "tree", path=observed.path, how=how))
         if desired.others or desired.cluster_default:
             findings.append(
                 host_finding(
@@ -333,6 +347,14 @@ def _other_topologies(
             )
         )
     return made, others, findings
+
+
+def _runs_switches(observed: Observed, written: Sequence[Topology]) -> bool:
+    """Whether a topology.conf of switches alone runs, which a run with manage_conf replaces together with its plugin."""
+    if observed.style == YAML or observed.plugin.lower() != "topology/tree":
+        return False
+    lines = [line for known in written if known.kind != "block" for line in known.body]
+    return bool(lines) and all("switchname" in line.lower() for line in lines)
 
 
 def _default(topologies: Sequence[Topology]) -> str:
@@ -387,9 +409,9 @@ def _same(written: Sequence[Topology], topologies: Sequence[Topology]) -> bool:
     return [known.fingerprint() for known in written] == [known.fingerprint() for known in topologies]
 
 
-def _managed(observed: Observed, needed: Mapping[str, str]) -> str:
-    """The text of the file that slurm.conf includes; empty where none is needed."""
-    lines = [f"{key}={value}" for key, value in needed.items() if key.lower() not in observed.settings]
+def _managed(observed: Observed, needed: Mapping[str, str], given: Mapping[str, str]) -> str:
+    """The text of the file that slurm.conf includes; empty where none is needed. given: the site's settings."""
+    lines = [f"{key}={value}" for key, value in needed.items() if key.lower() not in given]
     return "\n".join([HEADER, *lines]) + "\n" if lines or observed.includes_ours else ""
 
 

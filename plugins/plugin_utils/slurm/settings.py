@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER, YAML
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     NODE_RANK_SINCE,
     OLDEST,
-    YAML_SINCE,
     Version,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import has_word
@@ -77,12 +76,15 @@ def settings_findings(
                 found.append(host_finding("slurm_conf_note", "plugin", value=value))
             continue
         want = wanted_settings(CONF, OLDEST)[key]
-        # 26.05 adds Alloc to flags that need it, such as DeferBatch; 24.11 does not (observed).
-        given = key == "PrologFlags" and satisfies(key, runs)
+        # 26.05 adds Alloc to flags that need it, such as DeferBatch; 24.11 does not (observed). Of two lines with
+        # TopologyPlugin Slurm uses the last one.
+        given = satisfies(key, runs) and (key == "PrologFlags" or (key == "TopologyPlugin" and manage))
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
-            # Without topology.conf slurmctld would not start with the plugin.
-            how += ", without a restart, and run again" if key == "TopologyPlugin" else ", then restart slurmctld"
+            # Without blocks in topology.conf slurmctld would not start with the plugin.
+            how += (
+                ", without a restart, and run again" if key == "TopologyPlugin" else ", then run scontrol reconfigure"
+            )
             code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_conf_inconsistent")
             found.append(host_finding(code, "set", key=key, value=value, want=want, how=how))
         elif not satisfies(key, runs) and not (manage and value is None):
@@ -109,14 +111,3 @@ def writer_findings(path: str, file: str | None, owner: str | None) -> list[Host
         return []
     line = ascii(text.strip().splitlines()[0][:_LINE_LENGTH])
     return [host_finding("slurm_topology_other_writer", "ours" if ours else "other", path=path, line=line)]
-
-
-def duplicate_findings(style: str, version: Version, duplicate_exists: bool) -> list[HostFinding]:
-    """Findings about the topology file of the other format."""
-    if not duplicate_exists:
-        return []
-    if style == YAML:
-        return [host_finding("slurm_conf_advice", "other_file")]
-    if version >= YAML_SINCE:
-        return [host_finding("slurm_topology_foreign", "other_file")]
-    return [host_finding("slurm_conf_advice", "other_file_later")]

@@ -10,6 +10,7 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
@@ -39,8 +40,8 @@ def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
     """Path -> new bytes, None for a file that goes, in the order of the changes.
 
     change: files: [path or name, text or null] of each file, in that order. includes: the file for which slurm.conf
-    gets an Include line, empty for none. excludes: the files whose Include line goes, and of which no former version
-    stays; the first one is of the part that goes.
+    gets an Include line, empty for none. unset: the setting whose line there becomes a comment, if any. excludes: the
+    files whose Include line goes, and of which no former version stays; the first one is of the part that goes.
     """
     main = os.path.join(conf_dir, MAIN)
     data = host.read(main) or b""
@@ -50,6 +51,10 @@ def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
         found.update(_removed(conf_dir, data, change["excludes"]))
     for path, text in change["files"]:
         found[os.path.join(conf_dir, path)] = None if text is None else text.encode()
+    if change.get("unset"):
+        # On a line with other settings it stays: Slurm uses the last value, that of the file that is included.
+        line = rb"(?im)^[ \t]*%b[ \t]*=[ \t]*[^\s#]+[ \t]*(#.*)?$" % change["unset"].encode()
+        found[main] = data = re.sub(line, rb"#\g<0>", data)
     if change["includes"]:
         end = b"" if data.endswith(b"\n") or not data else b"\n"
         # A relative name, since only such an include reaches configless nodes.

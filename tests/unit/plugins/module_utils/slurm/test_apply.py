@@ -326,6 +326,24 @@ def test_files_of_the_site_are_never_removed(folder: Path) -> None:
     assert set(os.listdir(folder)) == left, "the site's script still calls the policy"
 
 
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("  TopologyPlugin = topology/tree # fat tree", "#  TopologyPlugin = topology/tree # fat tree"),
+        ("topologyplugin=topology/tree\nSelectType=x", "#topologyplugin=topology/tree\nSelectType=x"),
+        # The value that is included last applies.
+        ("SelectType=x TopologyPlugin=topology/tree", "SelectType=x TopologyPlugin=topology/tree"),
+        ("TopologyPlugin=topology/tree SelectType=x", "TopologyPlugin=topology/tree SelectType=x"),
+        ("#TopologyPlugin=topology/tree", "#TopologyPlugin=topology/tree"),
+    ],
+)
+def test_a_setting_of_a_line_of_its_own_becomes_a_comment(line: str, after: str, tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(f"{SITE}{line}\n")
+    made = {"files": [], "includes": "nvlink_topology.conf", "unset": "TopologyPlugin", "excludes": []}
+    text = f"{SITE}{after}\nInclude nvlink_topology.conf\n"
+    assert transact.writes(str(tmp_path), made) == {str(tmp_path / "slurm.conf"): text.encode()}
+
+
 def test_a_link_to_slurm_conf_stays_a_link(folder: Path) -> None:
     real = folder / "shared"
     real.mkdir()

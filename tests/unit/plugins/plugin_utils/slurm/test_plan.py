@@ -202,6 +202,9 @@ TREE, DEFER = {"topologyplugin": "topology/tree"}, {"prologflags": "DeferBatch"}
         ("conf", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_inconsistent"]),
         ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_conf_inconsistent"]),
         ("conf", "topology/tree select/cons_tres Alloc", BLOCK, False, ["slurm_plugin_missing"]),
+        # Of two lines, as where the site's has other settings, too, the last one runs.
+        ("conf", "topology/block select/cons_tres Alloc", TREE, True, []),
+        ("conf", "topology/block select/cons_tres Alloc", TREE, False, ["slurm_conf_inconsistent"]),
         ("yaml", "topology/tree select/cons_tres Alloc", TREE, True, ["slurm_conf_note"]),
         ("yaml", "topology/flat select/linear Alloc", {"selecttype": "select/cons_tres"}, False, ["slurm_select_type"]),
         ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_conf_advice"]),
@@ -218,21 +221,6 @@ def test_settings_that_are_missing_or_wrong_are_findings(
     values = dict(zip(("topologyplugin", "selecttype", "prologflags"), running.split(" ")))
     findings = settings.settings_findings(style, values, written, manage)
     assert [found["code"] for found in findings] == expected
-
-
-@pytest.mark.parametrize(
-    ("style", "version", "duplicate", "expected"),
-    [
-        ("yaml", NEW, True, ["slurm_conf_advice"]),
-        ("conf", NEW, True, ["slurm_topology_foreign"]),
-        ("conf", OLD, True, ["slurm_conf_advice"]),
-        ("conf", OLD, False, []),
-    ],
-)
-def test_a_file_of_the_other_format_is_a_finding(
-    style: str, version: rules.Version, duplicate: bool, expected: list[str]
-) -> None:
-    assert [found["code"] for found in settings.duplicate_findings(style, version, duplicate)] == expected
 
 
 OURS = f"{HEADER}\nBlockName=r01 Nodes=r01t[01-18]\n"
@@ -335,6 +323,53 @@ def observed(loaded: bool = True, **more: Any) -> Observed:
         nodes=tuple(map(NodeNames, NODES)),
         **more,
     )
+
+
+@pytest.mark.parametrize(
+    ("style", "names", "runs", "cases"),
+    [
+        (files.YAML, "topology.yaml topology.conf", True, ["other_file"]),
+        # What slurmctld still reads is not to be removed yet.
+        (files.YAML, "topology.yaml topology.conf", False, ["other_file_soon"]),
+        (files.YAML, "topology.conf", False, ["other_file_soon"]),
+        (files.YAML, "topology.yaml", True, []),
+        (files.CONF, "topology.yaml topology.conf", True, ["other_file_later"]),
+        (files.CONF, "topology.conf", True, []),
+    ],
+)
+def test_a_file_of_the_other_format_is_a_finding(style: str, names: str, runs: bool, cases: list[str]) -> None:
+    text = topology_files.render([topology(**RACKS)], style)
+    texts = {name: text if name == files.FILE_NAMES[style] else "" for name in names.split()}
+    version = (24, 11, 5) if style == files.CONF else (26, 5, 5)
+    seen = replace(observed(), style=style, version=version, texts=texts, running=[topology(**RACKS)] if runs else [])
+    plan = planning.plan(seen, planning.DesiredState(topology(**RACKS).blocks))
+    assert [row["case"] for row in plan.findings if row["case"].startswith("other_file")] == cases
+
+
+@pytest.mark.parametrize(
+    ("texts", "manage", "stopped", "unset"),
+    [
+        ("SwitchName=top Nodes=r01t[01-18]", True, ["cluster_default_changes"], "TopologyPlugin"),
+        ("SwitchName=top Nodes=r01t[01-18]", False, ["slurm_topology_foreign", "slurm_conf_inconsistent"], ""),
+        ("Include more.conf", True, ["slurm_topology_foreign"], "TopologyPlugin"),
+        # As after an earlier release's advice to move the tree away.
+        ("", True, [], "TopologyPlugin"),
+    ],
+)
+@pytest.mark.parametrize("line", [TREE, BLOCK], ids=["tree", "block"])
+def test_a_running_tree_moves_only_by_name(
+    texts: str, manage: bool, stopped: list[str], unset: str, line: dict[str, str]
+) -> None:
+    seen = replace(observed(False), config=TREE, settings=line, texts={"topology.conf": texts} if texts else {})
+    plan = planning.plan(seen, planning.DesiredState(topology(**RACKS).blocks, manage_conf=manage))
+    expected = [code for code in stopped if line == TREE or code != "slurm_conf_inconsistent"]
+    assert [row["code"] for row in plan.stopped_by() if row["code"] != "slurm_select_type"] == expected
+    assert (plan.unset, plan.reconfigure) == (unset if line == TREE else "", manage)
+    messages = [worded(row)["message"] for row in plan.findings]
+    assert not manage or not [text for text in messages if "without a restart" in text and "Include" not in text]
+    if texts.startswith("Switch") and manage:
+        assert messages[0].startswith("Partitions without Topology= would use the blocks instead of the tree of")
+        assert messages[0].endswith("to cluster_default_changes if this is intended.")
 
 
 @pytest.mark.parametrize("loaded", [True, False])
