@@ -784,8 +784,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_select_type": "SelectType is not select/cons_tres; set SelectType=select/cons_tres in slurm.conf",
         "slurm_plugin_missing": "TopologyPlugin is not set, so topology.conf is not read; set"
         " TopologyPlugin=topology/block when topology.conf has the blocks, and run scontrol reconfigure",
-        "slurm_plugin_missing.unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: set manage_conf"
-        " (variable slurm_topology_manage_conf), or add {key}={want} when topology.conf has the blocks, and run scontrol"
+        "slurm_plugin_missing.unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: set"
+        " slurm_topology_manage_conf, or add {key}={want} when topology.conf has the blocks, then run scontrol"
         " reconfigure.",
         "slurm_plugin_missing.not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol"
         " reconfigure when topology.conf has the blocks; until then a restart would end slurmctld.",

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from .slurmctld import EACH_SUITE, sandbox
+from .slurm_site import wait_for
+from .slurmctld import EACH_SUITE, SUITES, free_port, sandbox
 from .stage import Stage
 
 pytestmark = pytest.mark.lab
@@ -36,7 +38,9 @@ DefMemPerNode=100 MaxMemPerNode=300 DefCpuPerGPU=2 JobDefaults=DefCpuPerGPU=4 Ov
 PreemptType=preempt/partition_prio PreemptMode=REQUEUE|CANCEL SuspendTimeout=40 ResumeTimeout=80
 SlurmctldDebug=debug|5|info DebugFlags=Backfill|gres,backfill SuspendExcNodes=r01t01 SuspendExcParts=gpu
 """
-NODE = "Weight=1|9 Feature=a|b,a Gres=gpu:4|gpu:a100:2,gpu:h100:2|gpu:a100:4 CpuBind=core RealMemory=1000"
+NODE = (
+    "Weight=1|9 Feature=a|b,a Gres=gpu:4|gpu:a100:2,gpu:h100:2|gpu:a100:4|gpu:2|gpu:a100:1 CpuBind=core RealMemory=1000"
+)
 # What an operator gives to scontrol update: each key that it takes without a slurmdbd, the last one since 25.05.
 UPDATES = """
 State=DRAIN MaxTime=77 DefaultTime=7 MaxNodes=2 MinNodes=2 AllowAccounts=q DenyAccounts=q AllowGroups=root
@@ -68,11 +72,14 @@ def chosen(values: str, number: int, rng: random.Random) -> list[str]:
     return [f"{key}={rng.choice(given.split('|'))}" for key, _equals, given in pairs]
 
 
-def load(stage: Stage, text: list[str]) -> bool:
-    """Have slurmctld load a slurm.conf of these lines; whether it accepts it."""
+def load(stage: Stage, text: list[str], restart: bool = False) -> bool:
+    """Have slurmctld load a slurm.conf of these lines, with all that it has saved; whether it accepts it."""
     stage.slurmctld.configure(*text)
     if "fatal: " in stage.slurmctld.run("scontrol", "ping").stderr:
         return False  # not even a client reads it
+    if restart and stage.slurmctld.answers(0):
+        stage.slurmctld.run("scontrol", "shutdown")
+        wait_for(lambda: not stage.slurmctld.run("pgrep", "-r", "R,S,D", "^slurmctld").stdout)
     # One that hung and was ended may have refused the last file.
     return stage.slurmctld.reconfigure() if stage.slurmctld.answers(0) else stage.slurmctld.launch(check=False)
 
@@ -81,13 +88,15 @@ def legal(stage: Stage, rng: random.Random) -> list[str]:
     """A random slurm.conf that slurmctld runs; it refuses many, such as those with unknown keys of another release."""
     while True:
         nodes = [stage.slurmctld.nodes(f"r0{rack}t[01-04]", *chosen(NODE, rng.randrange(5), rng)) for rack in (1, 2)]
+        # Of such nodes slurmctld keeps more, as long as no slurmd reports.
+        nodes = [line.replace("CLOUD", rng.choice(("CLOUD", "UNKNOWN", "DOWN"))) for line in nodes]
         parts = [
             " ".join([f"PartitionName=p{number} Nodes={rng.choice(('ALL', 'r01t[01-04]', 'r02t01,r01t02'))}", *keys])
             for number in range(4)
             for keys in [chosen(PARTITION, rng.randrange(1, 6), rng)]
         ]
         text = lines(*chosen(SETTINGS, rng.randrange(4), rng), *nodes, *parts)
-        if load(stage, text):
+        if load(stage, text, restart=rng.random() < 0.5):
             return text
 
 
@@ -105,12 +114,14 @@ def test_every_key_that_scontrol_changes_is_found(stage: Stage) -> None:
         (stage.slurmctld.conf_dir / "topology.yaml").write_text(TOPOLOGIES)
     else:
         del changes[-1]
-    parts = [f"PartitionName=p{number} Nodes=r01t[01-04]" for number in range(len(changes))]
+    parts = [f"PartitionName=p{number} Nodes=r01t[01-04]" for number in range(len(changes) + 1)]
     assert load(stage, lines(stage.slurmctld.nodes("r01t[01-04]"), stage.slurmctld.nodes("r02t[01-04]"), *parts))
     for number, change in enumerate(changes):
         done = stage.slurmctld.run("scontrol", "update", f"partition=p{number}", change)
         assert done.returncode == 0, (change, done.stderr)
+    assert stage.slurmctld.run("scontrol", "delete", f"partitionname=p{len(changes)}").returncode == 0
     found = " ".join(stage.changes())
+    assert f"partition p{len(changes)} of slurm.conf was deleted" in found
     assert [change for number, change in enumerate(changes) if f" of partition p{number} is " not in found] == []
 
 
@@ -130,3 +141,49 @@ def test_none_is_found_where_the_plugin_does_not_fit_topology_conf(stage: Stage,
         assert stage.changes() == []
     finally:
         path.unlink(missing_ok=True)
+
+
+DATABASE = """
+set -e
+mkdir -p /run/mysqld; rm -rf /var/lib/mysql; install -d -o mysql /var/lib/mysql; chown mysql /run/mysqld
+mariadb-install-db --user=mysql >/dev/null
+setsid mariadbd --user=mysql --skip-networking --socket=/run/mysqld/mysqld.sock >/dev/null 2>&1 &
+until mariadb -e "create database slurm_acct_db; grant all on *.* to slurm@localhost identified by 'x'"; do sleep 0.2; done
+setsid slurmdbd -D >/dev/null 2>&1 &
+until sacctmgr -i add cluster sandbox; do sleep 0.2; done
+sacctmgr -i add qos gold
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suite", SUITES)
+def test_new_tres_are_no_live_change(suite: str, tmp_path: Path) -> None:
+    """slurmctld saves the records of slurmdbd every five minutes, and those of a new TRES after its first start."""
+    with sandbox(suite, tmp_path / "slurm") as made:
+        port = free_port()
+        accounting = ["AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=127.0.0.1"]
+        usual = lines(made.nodes("r01t[01-04]"), "PartitionName=gold Nodes=ALL AllowQos=gold")
+        made.configure(*lines(made.nodes("r01t[01-04]")))
+        made.start()
+        made.kill_slurmctld()
+        made.configure(*accounting, f"AccountingStoragePort={port}", *usual)
+        conf = made.conf_dir / "slurmdbd.conf"
+        conf.write_text(
+            f"AuthType=auth/none\nDbdHost={made.host}\nDbdAddr=127.0.0.1\nDbdPort={port}\nSlurmUser=root\n"
+            "PidFile=/run/slurmdbd.pid\nStorageType=accounting_storage/mysql\nStorageUser=slurm\nStoragePass=x\n"
+        )
+        conf.chmod(0o600)
+        made.run("rm", "/var/spool/slurmctld/clustername")
+        done = made.run("sh", "-c", DATABASE, timeout=120)
+        assert done.returncode == 0, done.stderr
+        made.launch()
+        stage = Stage(made)
+        assert load(stage, [*accounting, f"AccountingStoragePort={port}", *usual], restart=True)
+        assert stage.changes() == []
+        tres = [*accounting, f"AccountingStoragePort={port}", "AccountingStorageTRES=gres/gpu", *usual]
+        assert load(stage, tres, restart=True)
+        assert stage.changes() == []
+        weighted = [line.replace("AllowQos", "TRESBillingWeights=GRES/gpu:h100=2 AllowQos") for line in tres]
+        assert load(stage, [line.replace("TRES=gres/gpu", "TRES=gres/gpu:h100") for line in weighted], restart=True)
+        (found,) = stage.changes()
+        assert "slurmctld saves new TRES within 5 minutes" in found

@@ -10,9 +10,11 @@ A slurmctld in a sandbox loads the site's node and partition lines unchanged. Wh
 one was changed live: both print in the same form, so no default and no spelling of a key has to be known here.
 
 Observed on slurmctld 24.11.5 and 26.05.5, the same for a reconfigure and a restart:
-- Partitions lose every live setting, and one made by ``scontrol create`` vanishes. ReconfigFlags=KeepPartState keeps
+- Partitions lose every live setting, one made by ``scontrol create`` vanishes, and a deleted one comes back, also with
+  KeepPartInfo. ReconfigFlags=KeepPartState keeps
   State; KeepPartInfo keeps all but JobDefaults and the limits of memory.
-- Nodes lose Weight, Features, Gres and CpuBind. They keep State, Reason, Comment and Extra.
+- Nodes lose Weight, Features, Gres and CpuBind. They keep State, Reason, Comment and Extra. Of Gres a node that is not
+  CLOUD keeps the larger of the saved and the configured count, also where slurm.conf has none any more.
 - DebugFlags, SlurmctldDebug and SuspendExc* are those of slurm.conf again; these are compared with the file.
 - 26.05.5 alone: a live ExclusiveTopo of a partition with ExclusiveUser makes the saved state of partitions unreadable
   ("Invalid data for partition"), and then no ReconfigFlags keep anything of any partition.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +77,7 @@ class LiveChanges(SlurmError):
 
 @dataclass(frozen=True)
 class Shown:
-    """What a slurmctld shows: name -> record of ``scontrol -o show``; of nodes only the keys of _NODE."""
+    """What a slurmctld shows: name -> record of ``scontrol -o show``; of nodes only State and the keys of _NODE."""
 
     partitions: Mapping[str, Record]
     nodes: Mapping[str, Record]
@@ -82,7 +85,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Change:
-    """One live value. kind: partition, node or setting; key is empty where slurm.conf has no such partition."""
+    """One live value. kind: partition, node or setting.
+
+    key is empty where slurm.conf has no such partition, or slurmctld none that slurm.conf has (live: deleted).
+    """
 
     kind: str
     name: str
@@ -134,6 +140,11 @@ def loaded(slurm: Slurm, text: str, topologies: Record, state_dir: str) -> Shown
     def work(sandbox: Sandbox) -> dict[str, Any]:
         why = sandbox_slurmctld.load_records(sandbox, saved)
         why = why or sandbox_slurmctld.load(sandbox, "\n".join(lines), topologies)
+        if "adding tres" in why:
+            # The saved records lack a new one, which only TRESBillingWeights can need.
+            known = [line for line in lines if not line.startswith("accountingstoragetres")]
+            why = sandbox_slurmctld.load(sandbox, "\n".join(known), topologies)
+            why = why and f"{why}: slurmctld saves new TRES within 5 minutes"
         if why:
             return {"why": f"its slurmctld does not load slurm.conf ({why})"}
         shown = [
@@ -154,7 +165,7 @@ def _parsed(partitions: str, nodes: str) -> Shown:
     return Shown(
         {known["PartitionName"]: known for known in files.parse_records(partitions) if "PartitionName" in known},
         {
-            known["NodeName"]: {key: known.get(key, "") for key in _NODE}
+            known["NodeName"]: {key: known.get(key, "") for key in (*_NODE, "State")}
             for known in files.parse_records(nodes)
             if "NodeName" in known
         },
@@ -181,6 +192,8 @@ def _lost_partitions(running: Shown, before: Shown, after: Shown, flags: Collect
         for name, record in running.partitions.items()
     )
     keeps_all, keeps_state = (readable and flag in flags for flag in ("keeppartinfo", "keeppartstate"))
+    for name in sorted((before.partitions.keys() & after.partitions.keys()) - running.partitions.keys()):
+        yield Change("partition", name, "", "deleted", "")
     for name, record in running.partitions.items():
         old, new = before.partitions.get(name), after.partitions.get(name)
         if old is None or new is None:
@@ -207,13 +220,15 @@ def _lost_nodes(running: Shown, before: Shown, after: Shown, config: Record) -> 
         old, new = before.nodes.get(name), after.nodes.get(name)
         if old is None or new is None:
             continue  # a dynamic node, which slurm.conf does not have
-        for key, shown in record.items():
+        for key in _NODE:
             # A plugin changes features with each boot.
             if key == "AvailableFeatures" and config.get("nodefeaturesplugins"):
                 continue
-            forms = [_gres(value) if key == "Gres" else value for value in (shown, old[key], new[key])]
-            if forms[0] not in forms[1:]:
-                yield Change("node", name, key, shown, new[key])
+            forms = [_gres(known[key]) if key == "Gres" else known[key] for known in (record, old, new)]
+            # The saved count stays where the configured one is not larger.
+            kept = key == "Gres" and "CLOUD" not in record["State"] and not _gres(new[key]) - _gres(record[key])
+            if forms[0] not in forms[1:] and not kept:
+                yield Change("node", name, key, record[key], new[key])
 
 
 def lost_settings(config: Record, before: Record, after: Record) -> list[Change]:
@@ -239,14 +254,14 @@ def _flags(settings: Record) -> set[str]:
     return {flag.strip().lower() for flag in settings.get("reconfigflags", "").split(",")}
 
 
-def _gres(value: str) -> dict[str, int | str]:
+def _gres(value: str) -> Counter[str]:
     """Name -> count: slurmd adds the types and sockets of gres.conf."""
-    counts: dict[str, int | str] = {}
+    counts: Counter[str] = Counter()
     for part in re.sub(r"\([^)]*\)", "", value.lower()).split(","):
         name, *words = part.split(":")
-        number = words[-1] if words and words[-1][:1].isdigit() else "1"
-        known = counts.get(name, 0)
-        counts[name] = known + int(number) if isinstance(known, int) and number.isdecimal() else f"{known}+{number}"
+        number = re.match(r"(\d+)([kmgtp]?)", words[-1] if words else "")
+        if name:
+            counts[name] += int(number[1]) * 1024 ** " kmgtp".index(number[2] or " ") if number else 1
     return counts
 
 
@@ -268,7 +283,8 @@ def describe(changes: Sequence[Change]) -> list[str]:
         if change.kind == "node":
             nodes.setdefault((change.key, change.live, change.configured), []).append(change.name)
         elif not change.key:
-            clauses.append(f"partition {change.name} is not in slurm.conf")
+            what = "of slurm.conf was deleted, or never loaded" if change.live else "is not in slurm.conf"
+            clauses.append(f"partition {change.name} {what}")
         else:
             of = f"{change.key} of partition {change.name}" if change.name else change.key
             clauses.append(f"{of} is {_worded(change.live)}, configured {_worded(change.configured)}")
@@ -288,7 +304,7 @@ def survey(slurm: Slurm, conf_dir: str, writes: Mapping[str, bytes | None], own:
     nodes. own: partitions whose settings the caller writes each time, all but their State.
     """
     config = slurm.config()
-    version = slurm.version()
+    version = rules.parse_version(config.get("slurm_version", rules.show_version(rules.YAML_SINCE)))
     before, after = _read(conf_dir, {}, version), _read(conf_dir, writes, version)
     settings = describe(lost_settings(config, before.settings, after.settings))
     state_dir = config.get("statesavelocation", "") if "slurmdbd" in config.get("accountingstoragetype", "") else ""

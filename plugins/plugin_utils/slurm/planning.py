@@ -350,7 +350,7 @@ def _other_topologies(
 
 
 def _runs_switches(observed: Observed, written: Sequence[Topology]) -> bool:
-    """Whether a topology.conf of switches alone runs, which a run with manage_conf replaces together with its plugin."""
+    """Whether a topology.conf of switches alone runs, which manage_conf replaces together with its plugin."""
     if observed.style == YAML or observed.plugin.lower() != "topology/tree":
         return False
     lines = [line for known in written if known.kind != "block" for line in known.body]

@@ -25,7 +25,7 @@ PARTITION = {
     "Exclusive": "NO",
     "JobDefaults": "(null)",
 }
-NODE = {"Weight": "5", "AvailableFeatures": "a,b", "Gres": "gpu:4", "CpuBind": ""}
+NODE = {"Weight": "5", "AvailableFeatures": "a,b", "Gres": "gpu:4", "CpuBind": "", "State": "IDLE"}
 
 
 def shown(partition: dict[str, str], node: dict[str, str]) -> live.Shown:
@@ -52,6 +52,14 @@ def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
     for gres in ("gpu:gb200:4(S:0-1)", "gpu:a100:4(S:1,3,5,7)", "gpu:a:1,gpu:b:3"):
         assert found(node={"Gres": gres}) == [], gres
     assert found({"Nodes": "n[1-3],dyn1", "TotalNodes": "4"}) == []
+    # The saved count stays where slurm.conf has fewer now.
+    assert [found(node={"Gres": gres}) for gres in ("gpu:8", "gpu:4,nic:1", "gpu:a100:1k")] == [[], [], []]
+
+
+def test_a_deleted_partition_comes_back() -> None:
+    running, files = shown({"PartitionName": "x"}, {}), shown({}, {})
+    clauses = live.describe(live.lost(running, files, files, {}, {"reconfigflags": "KeepPartInfo"}))
+    assert clauses == ["partition gpu of slurm.conf was deleted, or never loaded"]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +69,23 @@ def test_a_slurmctld_that_runs_its_file_loses_nothing() -> None:
         ({"AllowAccounts": "x"}, {}, "AllowAccounts of partition gpu is x, configured x,y"),
         ({"Nodes": "n[1-2]"}, {}, "Nodes of partition gpu is n[1-2], configured n[1-3]"),
         ({"Topology": "flat"}, {}, "Topology of partition gpu is flat, configured unset"),
-        ({"PartitionName": "new"}, {}, "partition new is not in slurm.conf"),
         ({}, {"Weight": "9"}, "Weight of node n[1-3] is 9, configured 5"),
         ({}, {"AvailableFeatures": "(null)"}, "AvailableFeatures of node n[1-3] is unset, configured a,b"),
         ({}, {"Gres": "gpu:2"}, "Gres of node n[1-3] is gpu:2, configured gpu:4"),
+        ({}, {"Gres": "nic:4"}, "Gres of node n[1-3] is nic:4, configured gpu:4"),
+        # CLOUD nodes lose their saved count, too.
+        ({}, {"Gres": "gpu:8", "State": "IDLE+CLOUD"}, "Gres of node n[1-3] is gpu:8, configured gpu:4"),
     ],
 )
 def test_a_live_setting_is_lost(partition: dict[str, str], node: dict[str, str], clause: str) -> None:
     assert found(partition, node) == [clause]
+
+
+def test_a_partition_of_scontrol_create_vanishes() -> None:
+    running = live.Shown({"gpu": PARTITION, "new": PARTITION}, {})
+    assert live.describe(live.lost(running, shown({}, {}), shown({}, {}), {}, {})) == [
+        "partition new is not in slurm.conf"
+    ]
 
 
 def test_features_that_a_plugin_changes_are_not_compared() -> None:
