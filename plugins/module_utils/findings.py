@@ -682,6 +682,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " slurm_topology_override) to {gates} if this is intended.",
         "base_shrinks": "gate: the base block size would be smaller than the running one; complete the clique, set"
         " slurm_topology_min_block_size, or name the gate in slurm_topology_override",
+        "block_sizes_change": "gate: the block sizes of the site's file would change; set slurm_topology_block_sizes,"
+        " or name the gate in slurm_topology_override",
         "block_shrinks": "gate: a running block would keep fewer nodes; check the fabric file, name the gate in"
         " slurm_topology_override if it is intended",
         "block_vanishes": "gate: a running block would keep no node; check the fabric file, name the gate in"
@@ -736,7 +738,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_block_size.short": "The block {block} has {nodes}{unknown}, fewer than the base block size {base},"
         " which Slurm {version} refuses: set block_sizes to at most the smallest block, add the missing nodes to"
         " slurm.conf, or upgrade to 25.05.",
-        "slurm_block_size.no_number": "The block size {size} is not a number of nodes: set numbers from 1.",
+        "slurm_block_size.no_number": "The block size {size} is not a number of nodes: set numbers from 1, and at most"
+        " 65535 as the base size.",
         "slurm_block_size.no_power": "The block size {size} is not the base size {base} times a power of two: set"
         " block_sizes to {base}, {double}, {fourfold} and so on.",
         "slurm_block_size.no_level": "The block size {size} is more than {most} times the base size {base}, and Slurm"

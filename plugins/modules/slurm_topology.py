@@ -131,11 +131,19 @@ options:
         than the running one.
         V(live_changes_lost), when a reconfigure would undo what operators changed with C(scontrol update).
         V(cluster_default_changes), when partitions without C(Topology=) would use another topology than now, and none
-        is set as the default.
+        is set as the default, or when O(manage_conf) would replace the tree of a C(topology.conf) before Slurm 25.05.
+        V(block_sizes_change), when the file of the site has other block sizes, and O(block_sizes) is not set.
       - Where no blocks run yet, no gate of blocks objects. In check mode they do as in a run.
     type: list
     elements: str
-    choices: [block_vanishes, block_shrinks, nodes_lose_block, base_shrinks, live_changes_lost, cluster_default_changes]
+    choices:
+      - block_vanishes
+      - block_shrinks
+      - nodes_lose_block
+      - base_shrinks
+      - live_changes_lost
+      - cluster_default_changes
+      - block_sizes_change
     default: []
   min_block_size:
     description:
@@ -157,8 +165,9 @@ options:
       - Whether to set C(TopologyPlugin), C(SelectType), C(PrologFlags) and, where the blocks are the cluster's default
         (Slurm 25.11 and later), C(TopologyParam=BlockAsNodeRank), where C(slurm.conf) does not set them. They are
         written to the file C(nvlink_topology.conf), and C(slurm.conf) gets an Include line for it.
-      - The plugin is only set together with a topology that has nodes. Other lines of C(slurm.conf) are never changed,
-        and an inconsistent one fails the module.
+      - The plugin is only set together with a topology that has nodes. Before Slurm 25.05 the line of another
+        C(TopologyPlugin) becomes a comment. Other lines of C(slurm.conf) are never changed, and an inconsistent one
+        fails the module.
     type: bool
     default: false
   step:
@@ -501,7 +510,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal i
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 
-GATES = ("block_vanishes", "block_shrinks", "nodes_lose_block", "base_shrinks", live.GATE, "cluster_default_changes")
+GATES = (
+    "block_vanishes",
+    "block_shrinks",
+    "nodes_lose_block",
+    "base_shrinks",
+    live.GATE,
+    "cluster_default_changes",
+    "block_sizes_change",
+)
 BLOCK: dict[str, Specification] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},

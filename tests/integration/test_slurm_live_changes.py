@@ -148,7 +148,8 @@ set -e
 mkdir -p /run/mysqld; rm -rf /var/lib/mysql; install -d -o mysql /var/lib/mysql; chown mysql /run/mysqld
 mariadb-install-db --user=mysql >/dev/null
 setsid mariadbd --user=mysql --skip-networking --socket=/run/mysqld/mysqld.sock >/dev/null 2>&1 &
-until mariadb -e "create database slurm_acct_db; grant all on *.* to slurm@localhost identified by 'x'"; do sleep 0.2; done
+until mariadb -e "create database slurm_acct_db; grant all on *.* to slurm@localhost identified by 'x'"
+do sleep 0.2; done
 setsid slurmdbd -D >/dev/null 2>&1 &
 until sacctmgr -i add cluster sandbox; do sleep 0.2; done
 sacctmgr -i add qos gold

@@ -33,7 +33,8 @@ TREE = "the tree of topology.conf"
 class Step:
     """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running.
 
-    default: the cluster's default topology now (empty: none) and as planned.
+    default: the cluster's default topology now (empty: none) and as planned. sizes: the block sizes that the site has
+    set in the file (empty: none) and the planned ones.
     """
 
     live: dict[str, frozenset[str]]
@@ -43,6 +44,7 @@ class Step:
     live_changes: str = ""
     bases: tuple[int, int] = (0, 0)
     default: tuple[str, str] = ("", "")
+    sizes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
@@ -69,18 +71,20 @@ def check(
     override: Collection[str],
     base: bool = False,
     default: tuple[str, str] = ("", ""),
+    sizes: tuple[int, ...] = (),
 ) -> list[HostFinding]:
     """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
 
     live: what runs now, None where no blocks do: then no gate of blocks objects. known_nodes: those that slurmctld has.
     base: whether the smallest block gives the base block size: before 25.05, where the site sets none.
-    default: the cluster's default topology before (empty: none that the site has chosen) and after.
+    default: the cluster's default topology before (empty: none that the site has chosen) and after. sizes: those that
+    the site has set in the file, not in the variable.
     """
     known = frozenset(known_nodes)
     before = {block.name: known.intersection(block.nodes) for block in (live.blocks if live else ())}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
-    step = Step(before, after, placed, running, default=default)
+    step = Step(before, after, placed, running, default=default, sizes=(sizes, planned.block_sizes))
     if base and live and live.block_sizes and planned.block_sizes:
         step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)
@@ -152,6 +156,16 @@ def _default_changes(step: Step) -> Iterator[str]:
         yield f"Partitions without Topology= would use {after} instead of {before}"
 
 
+def _sizes_change(step: Step) -> Iterator[str]:
+    before, after = step.sizes
+    if before and before != after:
+        given, new = (", ".join(map(str, sizes)) for sizes in step.sizes)
+        yield (
+            f"The block sizes {given} of the site's file would become {new}, which slurm_topology_block_sizes"
+            f" prevents ([{given}])"
+        )
+
+
 def _unplaced(nodes: list[str]) -> str:
     return f", and {_hostlist(nodes)} would be in no block" if nodes else ""
 
@@ -168,4 +182,5 @@ GATES = {
     "base_shrinks": _base_shrinks,
     live_changes.GATE: _live_changes,
     DEFAULT: _default_changes,
+    "block_sizes_change": _sizes_change,
 }

@@ -36,6 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
+    MAX_NODES,
     NODE_RANK_SINCE,
     OLDEST,
     YAML_SINCE,
@@ -308,7 +309,8 @@ def _node_names(candidate: Candidate) -> Iterator[Objection]:
 
 def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
     sizes = candidate.topology.block_sizes
-    wrong = [size for size in sizes if size < 1]
+    # The base has 16 bits; larger ones above it are loaded (observed).
+    wrong = [size for size in sizes if size < 1] or [size for size in sizes[:1] if size >= MAX_NODES]
     for size in wrong:
         yield "no_number", {"size": size}
     for size in () if wrong else sizes:

@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
     FILE_NAMES,
+    HEADER,
     YAML,
     ShownBlock,
     SlurmError,
@@ -168,6 +169,18 @@ class Observed:
             return topology_files.parse(self.file, self.style)
         except SlurmError as error:
             raise SlurmError(f"{self.path}: {error}") from None
+
+    def site_sizes(self, name: str) -> tuple[int, ...]:
+        """The block sizes of that topology, or of the topology.conf that is read, where the site has written them."""
+        style = CONF if self.file is None else self.style
+        text = self.texts.get(FILE_NAMES[style], "")
+        try:
+            found = [] if text.startswith(HEADER) else topology_files.parse(text, style)
+        except SlurmError:
+            return ()
+        return next(
+            (known.block_sizes for known in found if known.kind == "block" and known.name in (name, "default")), ()
+        )
 
     def replaced(self) -> list[Topology]:
         """The topologies of the file that the last apply has replaced; none where it cannot be read."""

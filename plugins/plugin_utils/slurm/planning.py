@@ -238,7 +238,15 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     if not observed.acting and not any(found["code"] == "node_renamed" for found in linted):
         # From 25.05 on a small block does not limit the base.
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
-        findings += gates.check(before, topology, known, desired.override, base=smallest, default=defaults)
+        findings += gates.check(
+            before,
+            topology,
+            known,
+            desired.override,
+            base=smallest,
+            default=defaults,
+            sizes=() if desired.block_sizes else observed.site_sizes(name),
+        )
     findings += linted
     findings += observed.duplicate
     if observed.style == YAML and FILE_NAMES[CONF] in observed.texts and not observed.duplicate:
@@ -252,7 +260,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     writes: dict[str, str] = {}
     includes = ""
     same = _same(written, topologies)
-    if not same or own != observed.named():
+    if not same or own != observed.named() or not (observed.file or "").startswith(HEADER):
         former = topology_files.former_default(observed.file or "") or _default(written)
         # Ours is no topology of the site.
         former = former if former not in (default, name, *own) else ""

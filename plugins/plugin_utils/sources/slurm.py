@@ -120,14 +120,18 @@ def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
             named = [row for row in named if row.cluster_default]
         if len(named) == 1:
             return [(block.name, block.nodes) for block in named[0].blocks]
-        if name or any(row.kind == "block" for row in topologies):
-            what = shown(name) if name else "that is the default or the only one"
-            raise options.wrong("topology", f"finds no topology of blocks {what}; name one that scontrol shows")
+        what = shown(name) if name else "that is the default or the only one"
+        unknown = options.wrong("topology", f"finds no topology of blocks {what}; name one that scontrol shows")
+        if topologies and (name or any(row.kind == "block" for row in topologies)):
+            raise unknown
         argv = [*command, "show", "topology"]
         result = _run(argv, timeout)
         # It exits with status 0 even where slurmctld does not answer.
         if result.rc != 0 or (result.stderr.strip() and not result.stdout.strip()):
             raise OutageError(f"{SOURCE}: {_words(argv)} fails ({_why(result)}); run it by hand")
+        # topology.conf has one topology, of this name.
+        if name and name != "default":
+            raise unknown
         shown_blocks = [(row.name, row.nodes) for row in parse_show_topology(result.stdout) if not row.aggregated]
     except SlurmError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None

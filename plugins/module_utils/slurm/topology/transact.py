@@ -19,7 +19,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import synt
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    FILE_NAMES,
+    YAML,
+    SlurmError,
+    parse_records,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
     Expected,
@@ -110,6 +116,14 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     former = Expected.of(change["before"]) if change["before"] is not None else None
     if change["load"] and not files and expected is not None and not expected.differs(before):
         raise Outdated("Another run has had slurmctld load the topology since it was read: run again.")
+
+    shown = slurm.scontrol("-a", "-o", "show", "partitions") if expected is None else ""
+    users = [row["PartitionName"] for row in parse_records(shown) if row.get("Topology") == change["gone"]]
+    if users:
+        raise SlurmError(
+            f"The topology {change['gone']} stays while Topology= of {summarize(users)} names it: remove that from the"
+            " partition's line, run scontrol reconfigure, and run again; nothing was changed."
+        )
 
     def problem() -> str:
         now = running()

@@ -230,7 +230,7 @@ BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_
 OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "nvlink_partitions.conf.previous"}
 
 
-def slurmctld(shows: str = "", refuses: int = 0) -> Any:
+def slurmctld(shows: str = "", refuses: int = 0, partitions: str = "") -> Any:
     """A stand-in that runs this topology whatever its files are, and refuses so many times to load them."""
     refused = [child.Result(1, "", "fatal: no topology")] * refuses
     return SimpleNamespace(
@@ -239,6 +239,7 @@ def slurmctld(shows: str = "", refuses: int = 0) -> Any:
         topologies=lambda _version: [Topology(shows)] if shows else [],
         shown=list,
         config=dict,
+        scontrol=lambda *_words: partitions,
         answers=lambda: True,
         reconfigure=lambda: refused.pop() if refused else child.Result(0, "", ""),
     )
@@ -314,6 +315,17 @@ def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> N
         remove(folder, TOPOLOGY, slurmctld("nvlink"))
     assert contents(folder) == before
     remove(folder, TOPOLOGY, slurmctld("site"))
+    assert not (folder / "topology.yaml").exists()
+
+
+def test_a_topology_that_a_partition_names_is_not_removed(folder: Path) -> None:
+    before, named = contents(folder), "PartitionName=gold Topology=nvlink\nPartitionName=cpu Topology=flat\n"
+    with pytest.raises(
+        SlurmError, match="The topology nvlink stays while Topology= of gold names it: remove that from"
+    ):
+        remove(folder, TOPOLOGY, slurmctld(partitions=named))
+    assert contents(folder) == before
+    remove(folder, TOPOLOGY, slurmctld(partitions="PartitionName=cpu Topology=flat\n"))
     assert not (folder / "topology.yaml").exists()
 
 

@@ -346,6 +346,42 @@ def test_a_file_of_the_other_format_is_a_finding(style: str, names: str, runs: b
     assert [row["case"] for row in plan.findings if row["case"].startswith("other_file")] == cases
 
 
+SITES_SIZES = "BlockName=r01 Nodes=r01t[01-18]\nBlockName=r02 Nodes=r02t[01-18]\nBlockSizes=9,18\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "given", "override", "codes"),
+    [
+        ("", (), (), ["block_sizes_change"]),
+        ("", (), ("block_sizes_change",), ["slurm_gate_overridden"]),
+        ("", (9, 18), (), []),
+        ("", (18,), (), []),
+        (f"{HEADER}\n", (), (), []),
+    ],
+)
+@pytest.mark.parametrize("style", [files.CONF, files.YAML])
+def test_block_sizes_that_the_site_has_set_change_only_by_name(
+    style: str, head: str, given: tuple[int, ...], override: tuple[str, ...], codes: list[str]
+) -> None:
+    """From 25.05 on also those of a topology.conf that a first topology.yaml would hide."""
+    version = (24, 11, 5) if style == files.CONF else (26, 5, 5)
+    seen = replace(observed(), style=style, version=version, texts={"topology.conf": head + SITES_SIZES})
+    desired = planning.DesiredState(topology(**RACKS).blocks, block_sizes=given, override=override)
+    found = {row["code"]: worded(row)["message"] for row in planning.plan(seen, desired).findings}
+    assert [code for code in found if code in ("block_sizes_change", "slurm_gate_overridden")] == codes
+    expected = "The block sizes 9, 18 of the site's file would become 18, which slurm_topology_block_sizes prevents"
+    assert all(expected in found[code] for code in codes)
+
+
+def test_a_file_of_another_writer_with_the_same_blocks_gets_the_header() -> None:
+    """Else verify would report a second writer of a topology that this run has accepted."""
+    ours = topology_files.render([topology(**RACKS)], files.CONF)
+    seen = replace(observed(), texts={"topology.conf": ours.partition("\n")[2]})
+    adopted = planning.plan(seen, planning.DesiredState(topology(**RACKS).blocks))
+    assert (adopted.writes, adopted.reconfigure) == ({"/etc/slurm/topology.conf": ours}, False)
+    assert settings.writer_findings("x", ours, "collection") == []
+
+
 @pytest.mark.parametrize(
     ("texts", "manage", "stopped", "unset"),
     [

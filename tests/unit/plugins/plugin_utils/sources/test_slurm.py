@@ -87,6 +87,12 @@ def test_the_option_slurm_cluster_names_the_cluster(tmp_path: Path) -> None:
 def test_show_topology_is_read_before_25_05(tmp_path: Path) -> None:
     found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
+    # topology.conf has one topology, which from 25.05 on show topoconf does not print.
+    for topoconf in (None, ""):
+        options = scontrol(tmp_path, topoconf, LINES)
+        assert slurm.discover({**options, "topology": "default"}, NOW).observations == found
+        with pytest.raises(NvlinkError, match="topology finds no topology of blocks 'nvlink'"):
+            slurm.discover({**options, "topology": "nvlink"}, NOW)
 
 
 def test_the_option_topology_selects_the_topology(tmp_path: Path) -> None:
@@ -167,6 +173,7 @@ def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
         ({"command": "sleep 30;", "timeout": 0.2}, r"^slurm: .* (did not answer in 0\.2 seconds|fails \()"),
         ({"command": ["sh", "-c", "sleep 30"], "timeout": 0.2}, r"^slurm: .* did not answer in 0\.2 seconds; "),
         ({"command": "false"}, r"^slurm: 'false show topology' fails \(exit status 1\); run it by hand$"),
+        ({"command": "false", "topology": "nvlink"}, r"^slurm: 'false show topology' fails"),
         ({"command": "true"}, r"^slurm: scontrol shows no block; "),
         ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
         ({"command": ["sh", "-c", "yes - | head -c 20000000"]}, r"^slurm: .* has more than 8388608 values; run it by "),
