@@ -71,20 +71,11 @@ class DesiredState:
     @classmethod
     def of(cls, options: Arguments, blocks: Sequence[Block]) -> DesiredState:
         """As the options of slurm_topology say, with these of its blocks."""
-        same = (
-            "manage_conf",
-            "cluster_default",
-            "allow_moving_jobs",
-            "min_block_size",
-        )
+        same = ("manage_conf", "cluster_default", "allow_moving_jobs", "min_block_size")
         given: dict[str, Any] = {option: options[option] for option in same}
         given.update((option, tuple(options[option])) for option in ("block_sizes", "override"))
-        return cls(
-            tuple(blocks),
-            name=options["topology_name"],
-            others=tuple(map(_other, options["other_topologies"])),
-            **given,
-        )
+        others = tuple(map(_other, options["other_topologies"]))
+        return cls(tuple(blocks), name=options["topology_name"], others=others, **given)
 
 
 def _other(entry: Arguments) -> Topology:
