@@ -19,4 +19,4 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        return phases.run(options, task_vars.get("hostvars") or {})
+        return phases.run(options, task_vars.get("hostvars") or {}, self._task.check_mode)

@@ -216,6 +216,12 @@ compute_domains:
   returned: success
   type: dict
   sample: {9f3c1d7a-0b2e-4c58-9d11-2f6a7e5b3c40.32766: [jobs/train]}
+probe_namespaces:
+  description: The namespaces with objects of a probe of the role P(rackscale.nvlink.dra_driver#role).
+  returned: success
+  type: list
+  elements: str
+  sample: []
 variants:
   description: RV(release_values), and the same without each key (C(key)) that O(chart_values) lacks.
   returned: success

@@ -219,11 +219,12 @@ class Client:
     def send(
         self, method: str, url: str, document: Any, allowed: Collection[int] = (), headers: Mapping[str, str] = NONE
     ) -> Answer:
-        """Send a request with a JSON document, or with None; headers: those that are not for any JSON.
+        """Send a request with a document as JSON, a text as it is, or None; headers: those that are not for any JSON.
 
         It is sent again after a transient failure, unless it is a POST: what else is sent here is idempotent.
         """
-        body = b"" if document is None else json.dumps(document).encode()
+        text = document if isinstance(document, str) else "" if document is None else json.dumps(document)
+        body = text.encode(errors="surrogatepass")
         length = {"Content-Type": JSON, "Content-Length": str(len(body))} if body else {}
         headers = {"User-Agent": "rackscale.nvlink", "Accept": "*/*", **length, **headers}
         attempt = 0

@@ -26,6 +26,8 @@ KEY = f"{GROUP}/computeDomain"
 CLEANUP_TIME = datetime.timedelta(minutes=20)
 """Twice the interval of the driver's cleanup."""
 READY = "Ready"
+PROBE = "nvlink-probe"
+"""The label app.kubernetes.io/name of the objects of templates/probe.yaml.j2."""
 
 
 class Member(NamedTuple):
@@ -75,10 +77,15 @@ class Channels:
         return self._channels.get(uid_of(domain), {})
 
     def members(self, domain: Object) -> dict[str, Member]:
-        """Node -> its daemon, from the domain's ComputeDomainCliques, else from its own status."""
+        """Node -> its daemon, from the domain's ComputeDomainCliques, else its own status; Ready only if both agree."""
         rows = [(row, row.get("name")) for row in map(mapped, as_list(mapped(domain.get("status")).get("nodes")))]
         rows += [(row, row.get("nodeName")) for row in self._daemons.get(uid_of(domain), [])]
-        return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
+        found: dict[str, Member] = {}
+        for row, name in rows:
+            before = found.get(str(name), Member("", READY)).status
+            status = str(row.get("status")) if before == READY else before
+            found[str(name)] = Member(str(row.get("cliqueID") or ""), status)
+        return found
 
     def pending(self, domain: Object) -> dict[str, str]:
         """Node -> the reason why the domain's daemon is not ready there, for nodes with a channel.
@@ -130,6 +137,10 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
         message = f"ComputeDomain {name} has {ready} ready: on node {node} {reason}; see kubectl describe"
         message = f"{message} and the log of the driver's pods there."
         yield finding("dra_plugin_unready", message, domain=name, nodes=sorted(missing))
+    elif allocated and mapped(domain.get("status")).get("status") == "NotReady":
+        nodes = f"with {len(joined)} of spec.numNodes {mapped(domain.get('spec')).get('numNodes', 0)}"
+        message = f"ComputeDomain {name} is NotReady {nodes}, though the daemons of its workload are Ready; see kubectl"
+        yield finding("dra_plugin_unready", f"{message} describe and the log of the driver's controller.", domain=name)
     without = sorted(node for node, member in joined.items() if not member.clique)
     if without:
         message = f"The daemons of ComputeDomain {name} find no clique on {summarize(without)}, so its workload has no"
@@ -151,6 +162,12 @@ def labelled(snapshot: Snapshot) -> dict[str, str]:
     """Node -> the UID in its label."""
     rows = {name_of(node): node_selection.labels(node).get(KEY) for node in snapshot["nodes"]}
     return {name: str(uid) for name, uid in rows.items() if uid is not None}
+
+
+def probes(snapshot: Snapshot) -> list[Object]:
+    """The DaemonSets and ComputeDomains of the role's probe, which removes them at its end unless it is killed."""
+    rows = (*snapshot["daemon_sets"], *snapshot["compute_domains"])
+    return [row for row in rows if node_selection.labels(row).get("app.kubernetes.io/name") == PROBE]
 
 
 def leftovers(snapshot: Snapshot) -> dict[str, list[str]]:

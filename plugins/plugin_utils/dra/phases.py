@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     device_plugins,
+    domains,
     dry_run,
     linter,
     preflight,
@@ -27,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
@@ -34,8 +36,11 @@ PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
 
 
-def run(options: Arguments, hostvars: Any) -> Result:
-    """The result of the module; NvlinkError for wrong options and an API server that cannot be read."""
+def run(options: Arguments, hostvars: Any, check: bool) -> Result:
+    """The result of the module; NvlinkError for wrong options and an API server that cannot be read.
+
+    check: whether in check mode.
+    """
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
     values.build(options["shape"], options["values"])
@@ -46,14 +51,14 @@ def run(options: Arguments, hostvars: Any) -> Result:
         # A new client for each snapshot, since a client has one deadline.
         snapshot = Reader(access).snapshot()
         plan = _plan(options, version, snapshot)
-        found = _findings(options, access, snapshot, trays, plan)
+        found = _findings(options, access, snapshot, trays, plan, check)
         if not _errors(found) or time.monotonic() + PAUSE > ends:
             break
         time.sleep(PAUSE)
     if options["phase"] in ("preflight", "checks"):
         found = [*missing, *found]
     result: Result = {"ok": not _errors(found), "findings": found}
-    return {**result, **_facts(snapshot, trays, plan), **_messages(found, options["fail"])}
+    return {**result, **_facts(snapshot, trays, plan), **messages(found, options["fail"])}
 
 
 def _errors(found: Sequence[Finding]) -> list[Finding]:
@@ -107,6 +112,7 @@ def _findings(
     snapshot: preflight.Snapshot,
     trays: preflight.Trays,
     plan: preflight.Plan,
+    check: bool,
 ) -> list[Finding]:
     phase = options["phase"]
     if phase in ("preflight", "imex"):
@@ -116,10 +122,11 @@ def _findings(
         return all_found if phase == "preflight" else [*missing, *_errors(all_found)]
     if phase == "manifest":
         unread = options["unread_keys"]
-        new, old = (dry_run.objects(options[key]) for key in ("manifest", "old_manifest"))
+        (new, _unread), (old, _unread) = (dry_run.documents(options[key]) for key in ("manifest", "old_manifest"))
+        release = (options["namespace"], options["release"])
         refused = [
             *linter.check_unread(unread, plan.chart_values, linter.templates(options["chart"]) if unread else ""),
-            *dry_run.DryRun(access).refused(new, options["namespace"], options["chart_crds"]),
+            *dry_run.DryRun(access, release).refused(options["manifest"], options["chart_crds"], check),
         ]
         if not old:
             return refused
@@ -146,6 +153,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
         "nodes": sorted(preflight.expected_nodes(snapshot, trays)),
         "free_nodes": stranded.free_nodes(snapshot, trays),
         "compute_domains": stranded.beside(snapshot, trays),
+        "probe_namespaces": sorted({str(preflight.namespace_of(row)) for row in domains.probes(snapshot)}),
         "upgrades_old_chart": bool(installed and installed.is_old_chart),
         "claims": [claim._asdict() for claim in checks.claims(snapshot)],
         "crds": sorted(live_crds),
@@ -153,11 +161,22 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
     }
 
 
-def _messages(found: Sequence[Finding], fail: bool) -> Result:
-    """The failure with the first error, and all other findings as warnings."""
-    errors = _errors(found) if fail else []
-    rows = [row for row in found if row not in errors[:1]]
-    result: Result = {"warnings": [f"{row['code']}: {row['message']}" for row in rows]} if rows else {}
+def messages(found: Sequence[Finding], fail: bool) -> Result:
+    """The failure with the first error, and all other findings as warnings, those of several trays or nodes as one."""
+    alike: dict[tuple[str, str], dict[str, Finding]] = {}
+    for row in found:
+        name = str(row.get("tray") or row.get("node") or "")
+        text = row["message"].replace(name, "*") if name else row["message"]
+        alike.setdefault((row["code"], text), {}).setdefault(name, row)
+    rows: list[Finding] = []
+    for of_name in alike.values():
+        (_first, row), *others = of_name.items()
+        noun = "more tray" if "tray" in row else "more node"
+        more = f" So it is with {folded((name for name, _row in others), noun)}." if others else ""
+        rows.append({**row, "message": row["message"] + more})
+    errors = _errors(rows) if fail else []
+    texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]
+    result: Result = {"warnings": texts} if texts else {}
     if errors:
         more = f" (and {count(len(errors) - 1, 'more error')}, see the warnings)" if len(errors) > 1 else ""
         result.update(failed=True, msg=errors[0]["message"] + more)

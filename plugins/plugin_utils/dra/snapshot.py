@@ -19,10 +19,8 @@ from typing import Any, TypedDict, cast
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import METADATA, Cluster
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
-
-_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 # Key of the snapshot -> API group, version (None: the best that is served) and resource.
 LISTS: dict[str, tuple[str, str | None, str]] = {
@@ -146,7 +144,7 @@ class Reader:
             "nodes": self._listed("/api/v1/nodes", needed=True),
             "crds": {name: self._crd(name) for name in crds.NAMES},
             **{key: self._list(key, groups) for key in LISTS},
-            "releases": self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA),
+            "releases": self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, METADATA.format("List")),
             "pods": [],
             "not_readable": self._not_readable,
         }

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.dry_run import Document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, merged, value
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")
 
 
 def compare(
-    old_values: Values, new_values: Values, old: Sequence[Object], new: Sequence[Object], chart: Values
+    old_values: Values, new_values: Values, old: Sequence[Document], new: Sequence[Document], chart: Values
 ) -> list[Finding]:
     """One finding for each key of the old values that is lost or changed, and one for all objects that are removed.
 
@@ -37,13 +37,9 @@ def compare(
             remedy = "remove it, unless a mirror has the new image there" if key in _IMAGE_KEYS else remedy
             message = f"The old release sets {key}, which {'is dropped' if kept is _NOTHING else 'gets another value'}"
             found.append(finding("dra_upgrade_drops", f"{message}; {remedy}.", key=key))
-    gone = sorted(_names(old) - _names(new))
+    # In the namespace of the release.
+    gone = sorted({f"{row.kind}/{row.name}" for row in old} - {f"{row.kind}/{row.name}" for row in new})
     if gone:
         message = f"The upgrade removes {', '.join(gone)}; check that nothing else names them."
         found.append(finding("dra_upgrade_drops", message))
     return found
-
-
-def _names(objects: Sequence[Object]) -> set[str]:
-    """Kind/name of every object in the namespace of the release."""
-    return {f"{row.get('kind')}/{mapped(row.get('metadata')).get('name')}" for row in objects}

@@ -24,7 +24,7 @@ MAX_WORKERS = 8
 """Concurrent requests where many objects are written."""
 
 # Only the metadata of an object, which is half of a Node; a server without that type sends the whole object.
-_METADATA = f"application/json;as=PartialObjectMetadata{{}};g=meta.k8s.io;v=v1,{http.JSON}"
+METADATA = f"application/json;as=PartialObjectMetadata{{}};g=meta.k8s.io;v=v1,{http.JSON}"
 # Rejections that concern one object alone.
 _SINGLE_OBJECT_ERRORS = (404, 409, 422)
 
@@ -131,7 +131,7 @@ class Cluster(ApiServer):
 
     def items(self, kind: Kind, metadata: bool = False) -> list[Any]:
         """All objects of a kind; metadata: read it alone."""
-        return self.listed(kind.path, {}, _METADATA.format("List") if metadata else http.JSON)
+        return self.listed(kind.path, {}, METADATA.format("List") if metadata else http.JSON)
 
     def apply(
         self,
@@ -147,7 +147,7 @@ class Cluster(ApiServer):
         metadata: whether to return only the object's metadata.
         """
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
-        accept = _METADATA.format("") if metadata else "*/*"
+        accept = METADATA.format("") if metadata else "*/*"
         headers = {"Content-Type": "application/apply-patch+yaml", "Accept": accept}
         url = f"{self._url(kind, body['metadata']['name'])}?{urllib.parse.urlencode(query)}"
         return mapped(self.json(self.send("PATCH", url, body, (201,), headers)))

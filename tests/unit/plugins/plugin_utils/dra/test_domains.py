@@ -158,8 +158,8 @@ def test_compute_domains_beside_free_nodes_of_their_clique_are_named() -> None:
 
 # The upgrade from 25.x.
 
-NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n"
-OLD = f"{NEW}---\nkind: ConfigMap\nmetadata: {{name: mps-script}}\n---\n"
+NEW = "kind: DaemonSet\napiVersion: apps/v1\nmetadata:\n  name: nvidia-dra-driver-gpu-kubelet-plugin\n"
+OLD = f"{NEW}---\nkind: ConfigMap\napiVersion: v1\nmetadata:\n  name: mps-script\n---\n"
 
 
 class Tagged(str):
@@ -168,7 +168,8 @@ class Tagged(str):
 
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
     new = values.build("compute_domains", own or {}, "v1", True)
-    found = upgrade.compare(old, new, *map(dry_run.objects, map(Tagged, (manifest, NEW))), world.CHART)
+    rows = [dry_run.documents(Tagged(text))[0] for text in (manifest, NEW)]
+    found = upgrade.compare(old, new, *rows, world.CHART)
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
     return [row["message"] for row in found]
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     device_plugins,
     node_selection,
+    phases,
     preflight,
     stranded,
 )
@@ -407,3 +409,20 @@ def test_any_answer_of_a_cluster_is_checked_without_an_exception(data: st.DataOb
     device_plugins.check(cluster, {}, world.plan(shape="all_dra"))
     checks.blockers(cluster)
     stranded.free_nodes(cluster, {})
+
+
+def test_equal_findings_of_many_trays_are_one_line() -> None:
+    """As of 1,008 trays with three causes."""
+    found = [
+        finding(code, f"Tray t{number} has {what}.", tray=f"t{number}")
+        for number in range(1, 1009)
+        for code, what in (("dra_node_setup", "no program"), ("imex_unit_down", "no service"))
+    ]
+    result = phases.messages([*found, finding("dra_node_setup", "Node a is old.", node="a")], True)
+    assert result["msg"] == (
+        "Tray t1 has no program. So it is with 1007 more trays (t[2-1008]). (and 2 more errors, see the warnings)"
+    )
+    assert result["warnings"] == [
+        "imex_unit_down: Tray t1 has no service. So it is with 1007 more trays (t[2-1008]).",
+        "dra_node_setup: Node a is old.",
+    ]
