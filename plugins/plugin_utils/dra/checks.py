@@ -21,8 +21,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     Trays,
     containers,
     expected_nodes,
+    live_plan,
     name_of,
     owner_of,
+    refused,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
@@ -89,6 +91,31 @@ def running(snapshot: Snapshot, host_managed: bool, starting: int = 0) -> list[F
     return [*_controller(snapshot, starting), *active, *domains.check_deleted(snapshot)]
 
 
+def starting(snapshot: Snapshot, minutes: int) -> list[str]:
+    """What running() leaves out with these minutes, as sentences."""
+    rows = [row for row in snapshot["claims"] if domains.domain_of(row) and domains.is_new(row, snapshot, minutes)]
+    what = f"{count(len(rows), 'claim')} for channels changed less than {minutes} minutes ago: starting, not checked"
+    return [f"{what} ({summarize(sorted(map(name_of, rows)))})."] if rows else []
+
+
+def live(snapshot: Snapshot, trays: Trays, starting: int) -> list[Finding]:
+    """What the role would report of the installed driver and that needs no values of the chart, for verify.
+
+    Without V3 and V4, which verify checks with the fabric file.
+    """
+    plan = live_plan(snapshot)
+    if plan is None:
+        return []
+    found = [*running(snapshot, plan.host_managed, starting), *refused(snapshot, trays, plan)]
+    found += [*_pods(snapshot, trays, plan), *_classes(snapshot, plan), *_alarms(snapshot, plan)]
+    found += device_plugins.check(snapshot, trays, plan)
+    left = {name_of(row) for row in domains.probes(snapshot) if not domains.is_new(row, snapshot, starting)}
+    if left:
+        message = f"A probe that was stopped has left {summarize(sorted(left))}; run the playbook kubernetes, which"
+        found.append(finding("dra_domain_leftovers", f"{message} deletes them."))
+    return found
+
+
 def _controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
     """Helm accepts a controller without a replica."""
     rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
@@ -103,11 +130,13 @@ def _controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
 def blockers(snapshot: Snapshot) -> list[Finding]:
     """What blocks a removal of the driver: only its controller can remove the finalizers of ComputeDomains."""
     found = []
-    domains = [name_of(item) for item in snapshot["compute_domains"]]
-    if domains:
-        message = f"ComputeDomains exist ({summarize(sorted(domains))}), and only the running driver can delete them;"
+    # The role deletes those of its own probe before.
+    names = [name_of(item) for item in snapshot["compute_domains"] if item not in domains.probes(snapshot)]
+    if names:
+        message = f"ComputeDomains exist ({summarize(sorted(names))}), and only the running driver can delete them;"
         found.append(finding("jobs_running", f"{message} delete them with their workloads, then run again."))
-    used = [f"{claim.namespace}/{claim.name}" for claim in claims(snapshot) if claim.reserved]
+    rows = [row for row in claims(snapshot) if row.reserved and not row.name.startswith(domains.PROBE)]
+    used = [f"{claim.namespace}/{claim.name}" for claim in rows]
     if used:
         message = f"Pods still use claims of the driver ({summarize(sorted(used))}); delete those pods, then run again."
         found.append(finding("jobs_running", message))
@@ -144,7 +173,8 @@ def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         excluded = {name: node_selection.why_excluded(node, values) for name, node in expected.items() if node}
         first = next((f": node {name}: {reason}" for name, reason in sorted(excluded.items()) if reason), "")
         message = f"The DaemonSet {name_of(item)} runs on {desired} of {count(len(expected), 'node')}{first}; label or"
-        yield finding("dra_node_not_selected", f"{message} untaint the others, or correct its nodeSelector.")
+        message = f"{message} untaint the others, or correct its nodeSelector."
+        yield finding("dra_node_not_selected", message, nodes=[name for name in sorted(excluded) if excluded[name]])
     elif ready < desired or updated < desired:
         pods = count(desired, "pod")
         message = f"Of {pods} of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new revision; see"

@@ -12,17 +12,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, linter, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
@@ -174,19 +174,36 @@ def keeps_old_name(snapshot: Snapshot, plan: Plan) -> bool:
     return _installed_chart(snapshot, plan)[1]
 
 
-def live_host_managed(snapshot: Snapshot) -> bool | None:
-    """Whether the installed driver leaves IMEX to the host; None if no driver is installed.
+def refused(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
+    """What the preflight refuses, or may not read, of those checks that need no values of the chart."""
+    # The label may have another writer than the two that run as a DaemonSet.
+    own = replace(plan, external_label_writer=not labels.running_writers(snapshot["daemon_sets"]))
+    found = [row for check in OF_LIVE for row in check(snapshot, trays, own)]
+    there = {value(item, "spec.nodeName") for item in snapshot["slices"]}
+    found += [row for name, tray in trays.items() if tray.node in there for row in _imex(name, tray, own)]
+    return [row for row in found if row["severity"] == ERROR or row["code"] == "dra_not_readable"]
 
-    Read from the environment of its plugin, else from the DeviceClasses.
-    """
-    for row in (row for item in snapshot["daemon_sets"] for row in containers(item)):
-        if row.get("name") == PLUGIN_CONTAINER:
-            env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
-            return env.get("IMEX_MODE") == "hostManaged"
-    names = {str(mapped(item.get("metadata")).get("name")) for item in snapshot["device_classes"]}
-    if not names.intersection(CLASSES["compute_domains"]):
+
+def live_plan(snapshot: Snapshot) -> Plan | None:
+    """The installed driver as a plan, with the values that its plugin and DeviceClasses show; None without a driver."""
+    rows = ((item, row) for item in snapshot["daemon_sets"] for row in containers(item))
+    item, row = next((pair for pair in rows if pair[1].get("name") == PLUGIN_CONTAINER), ({}, {}))
+    classes = {name_of(found): found for found in snapshot["device_classes"] if name_of(found) in DRIVER_CLASSES}
+    if not row and not classes.keys() & {*CLASSES["compute_domains"]}:
         return None
-    return not names.intersection(CLASSES["daemon"])
+    owner = next(filter(None, map(owner_of, (item, *classes.values()))), None)
+    env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
+    mode = "driverManaged" if row or CLASSES["daemon"][0] in classes else "hostManaged"
+    imex = {"mode": env.get("IMEX_MODE", mode), "hostSocketPath": env.get("IMEX_HOST_SOCKET_PATH")}
+    pod = mapped(value(item, "spec.template.spec"))
+    writes = {"computeDomains": {"gpuCliqueLabelEnabled": labels.DRA in labels.running_writers([item])}}
+    made = {
+        "kubeletPlugin": {"affinity": None, "tolerations": [], **pod, "containers": writes},
+        "resources": {"gpus": {"enabled": CLASSES["gpus"][0] in classes}, "computeDomains": {"imex": imex}},
+    }
+    namespace, release = owner or (str(namespace_of(item)), "")
+    plan = Plan(made if owner else None, MOVED, namespace, release, cdi_enabled=True)
+    return replace(plan, version=release_version(snapshot, plan) or MOVED)
 
 
 # --- The cluster.
@@ -356,8 +373,8 @@ def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
 
 def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """The mode of IMEX cannot change while ComputeDomains exist."""
-    live = live_host_managed(snapshot)
-    if plan.stand_alone and live is not None and live != plan.host_managed and snapshot["compute_domains"]:
+    live = live_plan(snapshot)
+    if plan.stand_alone and live and live.host_managed != plan.host_managed and snapshot["compute_domains"]:
         names = summarize(sorted([name_of(item) for item in snapshot["compute_domains"]]))
         message = f"The owner of IMEX cannot change while ComputeDomains exist ({names}); delete them and their"
         yield finding("jobs_running", f"{message} workloads first.")
@@ -494,6 +511,8 @@ def _imex_daemon_sets(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[
 
 OfCluster = Callable[[Snapshot, Trays, Plan], Iterator[Finding]]
 CLUSTER_CHECKS: tuple[OfCluster, ...] = (_kubernetes, _api, _not_readable, _runtime)
+OF_LIVE: tuple[OfCluster, ...] = (*CLUSTER_CHECKS, _imex_daemon_sets, _label_writers, _other_installs, _release)
+"""Those that need no values of the chart but what its plugin shows."""
 TRAY_CHECKS = (_drivers, _fabric, _imex, _driver_root)
 INSTALLATION_CHECKS: tuple[OfCluster, ...] = (
     _cliques,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
     FABRIC_FILE,
@@ -57,7 +58,7 @@ def compute_domains(evidence: Evidence) -> ComputeDomains | None:
             members[row["clique"]][node] = len(row["gpu_uuids"])
     found = stranded.cliques(snapshot, members)
     return {
-        "unknown": [f"{row}." for row in stranded.unreadable(snapshot)],
+        "unknown": [*(f"{row}." for row in stranded.unreadable(snapshot)), *checks.starting(snapshot, STARTING)],
         "cliques": {clique: use._asdict() for clique, use in found.items()},
     }
 
@@ -162,11 +163,19 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
 
 def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
-    host_managed = preflight.live_host_managed(snapshot)
-    if host_managed is None:
-        return
-    for row in [*preflight.kubelets(snapshot, {}), *checks.running(snapshot, host_managed, STARTING)]:
-        trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of]
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    imex = {tray: cast(Object, facts) for tray, facts in evidence.imex.items() if facts}
+    placed = {
+        tray: preflight.Tray(
+            node, {"clique": evidence.fabric.clique_text(evidence.fabric.trays[tray]["clique"])}, imex.get(tray)
+        )
+        for node, tray in tray_of.items()
+        if node in there
+    }
+    for row in checks.live(snapshot, placed, STARTING):
+        trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of] or [
+            *filter(None, [row.get("tray")])
+        ]
         tray = trays[0] if len(trays) == 1 else None
         cliques = {evidence.fabric.trays[name]["clique"] for name in trays}
         clique = cliques.pop() if len(cliques) == 1 else None

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import C
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
     failure,
@@ -269,13 +269,91 @@ SIMPLE: list[tuple[str, Change, str, str, list[str]]] = [
 ]  # fmt: skip
 
 
+NOT_READY = {"status": "NotReady", "nodes": [{"name": A[1], "status": "Ready"}]}
+PROBE = {"app.kubernetes.io/name": "nvlink-probe"}
+IMEX_POD = [{"name": "imex", "image": "site/nvidia-imex:580"}]
+
+
+def of_plugin(**more: Any) -> Any:
+    return lambda w: w.kubernetes.update(daemon_sets=[dra_cluster.daemon_set(count=8, **more)])
+
+
+def with_domain(**more: Any) -> Any:
+    """A ComputeDomain over a node whose daemon is Ready, and what else differs."""
+
+    def change(world: World) -> None:
+        daemon_not_ready(world)
+        world.kubernetes["compute_domain_cliques"] = [dra_cluster.members(**{A[1]: "Ready"})]
+        world.kubernetes["compute_domains"][0].update(more)
+
+    return change
+
+
+# Each situation that needs no values of the chart: what the role finds, verify finds.
+LIVE: list[tuple[Any, str]] = [
+    (with_domain(status=NOT_READY), "dra_plugin_unready"),
+    (with_domain(status={"nodes": [{"name": A[1], "status": "NotReady"}]}), "dra_plugin_unready"),
+    (of_plugin(ready=7), "dra_plugin_unready"),
+    (lambda w: w.kubernetes["daemon_sets"][0]["status"].update(desiredNumberScheduled=7), "dra_node_not_selected"),
+    (lambda w: w.kubernetes["device_classes"].pop(), "dra_release_failed"),
+    (lambda w: w.kubernetes["daemon_sets"].pop(), "dra_release_failed"),
+    (lambda w: w.kubernetes["releases"].append(dra_cluster.secret(2, "pending-upgrade")), "dra_release_failed"),
+    (lambda w: w.kubernetes.update(deployments=[dra_cluster.controller(0)]), "dra_plugin_unready"),
+    (lambda w: w.kubernetes.update(gpu_clusters=[{"metadata": {"name": "gpu-cluster"}}]), "dra_other_install"),
+    (lambda w: w.kubernetes["device_classes"].append(dra_cluster.device_class("mig.nvidia.com", {})),
+     "dra_other_install"),
+    (lambda w: w.kubernetes["daemon_sets"].append(dra_cluster.daemon_set("x", "", annotations={}, containers=IMEX_POD)),
+     "imex_two_owners"),
+    (lambda w: w.node(A[0])["status"].update(nodeInfo={"containerRuntimeVersion": "containerd://1.6.1"}),
+     "dra_node_setup"),
+    (lambda w: w.node(A[0])["status"].update(nodeInfo={"kubeletVersion": "v1.33.1"}), "dra_kubernetes_too_old"),
+    (lambda w: w.kubernetes.update(version="v1.31.0"), "dra_kubernetes_too_old"),
+    (lambda w: w.kubernetes.update(groups={"apps": ["v1"]}), "dra_kubernetes_too_old"),
+    (lambda w: w.kubernetes.update(not_readable=["The account may not list secrets; allow it"]), "dra_not_readable"),
+    (lambda w: w.trays[A[0]]["imex"].update(unit={"load": "loaded", "active": "active"}), "imex_unit_down"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "code"), LIVE)
+def test_what_the_role_finds_without_the_values_of_the_chart_verify_finds(world: World, change: Any, code: str) -> None:
+    change(world)
+    assert code in {row["code"] for row in world.verdict()["failures"]}
+    trays = {
+        name: dra_cluster.Tray(name, dra_cluster.fabric(), world.trays[name]["imex"], True)
+        for name in world.fabric.trays
+    }
+    plan, snapshot = dra_cluster.plan(), world.kubernetes
+    found = [*checks.check(snapshot, trays, plan), *preflight.preflight(snapshot, trays, plan)]
+    assert code in {row["code"] for row in found}
+
+
+def test_two_writers_of_the_label_a_device_plugin_beside_dra_and_a_killed_probe_are_found(world: World) -> None:
+    """Which the role refuses by the values, or deletes."""
+    env = [{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}]
+    of_plugin(containers=[{"name": "compute-domains", "env": env}])(world)
+    world.kubernetes["daemon_sets"] += [dra_cluster.gfd(), dra_cluster.device_plugin()]
+    world.kubernetes["device_classes"].append(dra_cluster.device_class("gpu.nvidia.com"))
+    left = dra_cluster.domain("nvlink-probe-a")
+    left["metadata"]["labels"] = PROBE
+    world.kubernetes["compute_domains"] = [dra_cluster.changed(left, 9)]
+    found = {row["code"]: row["message"] for row in world.verdict()["failures"]}
+    assert {*found} == {"k8s_clique_label_writers", "dra_device_plugin", "dra_domain_leftovers"}
+    assert "has left jobs/nvlink-probe-a; run the playbook kubernetes" in found["dra_domain_leftovers"]
+    # The probe of a run that goes on.
+    world.kubernetes["compute_domains"] = [dra_cluster.changed(left, 1)]
+    assert "dra_domain_leftovers" not in {row["code"] for row in world.verdict()["failures"]}
+
+
 def test_a_compute_domain_or_controller_that_is_starting_is_no_failure(world: World) -> None:
     """The claims of a new pod are allocated before the daemon there joins."""
     daemon_not_ready(world)
     old = world.kubernetes["claims"]
     world.kubernetes["claims"] = [dra_cluster.changed(row, 1) for row in old]
     world.kubernetes["deployments"] = [dra_cluster.changed(dra_cluster.controller(0), 1)]
-    assert rows(world.verdict()) == []
+    verdict = world.verdict()
+    assert rows(verdict) == []
+    (line,) = kubernetes.stranded_lines(verdict["compute_domains"])[:1]
+    assert line == "1 claim for channels changed less than 5 minutes ago: starting, not checked (jobs/work)."
     # The role, which repeats its checks, has no such patience.
     assert len(checks.running(world.kubernetes, False)) == 2
     world.kubernetes["claims"] = [dra_cluster.changed(row, 9) for row in old]
