@@ -125,9 +125,8 @@ _REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
 _RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _RESTART_DAEMON = "ansible {tray} --become -a 'systemctl restart nvidia-imex'"
 _DAEMON_LOG = "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
-_LABEL = (
-    "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={kubernetes_node}"
-)
+# It finds the label's writer, and is one itself where no other program is.
+_LABEL = "ansible-playbook rackscale.nvlink.kubernetes --tags topology"
 # The label leaves out the daemons of ComputeDomains, which jobs use.
 _PLUGIN = (
     "kubectl -n dra-driver-nvidia-gpu delete pod -l dra-driver-nvidia-gpu-component=kubelet-plugin"

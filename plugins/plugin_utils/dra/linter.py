@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import W
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, shown
 
 _OBJECTS = frozenset({"affinity", "securityContext", "strategy", "updateStrategy"})
 """Names of values that templates copy into objects of Kubernetes, whose fields are not the chart's."""
@@ -125,7 +125,10 @@ def _is_of_kind(item: Any, name: str, default: Any) -> bool:
     """Whether a value is of the kind of the chart's default; null removes a list or a free mapping."""
     if item is None:
         return isinstance(default, (list, type(None))) or _is_free(name, default)
-    # Templates write a number where the default is a string.
+    if item in ("~", "null", "Null", "NULL"):
+        # Templates write a text without quotes, which is null then.
+        return False
+    # They write a number where the default is a string.
     return default is None or _kind(item) == _kind(default) or (isinstance(default, str) and _is_whole(item))
 
 
@@ -160,6 +163,7 @@ _PATH: Form = (
 )
 _TIME: Form = ("a duration such as 15s", lambda item: _DURATION.fullmatch(str(item)) is not None)
 _LISTENER: Form = ("an address with a port, such as :8080", lambda item: item == "" or _port(item) is not None)
+_NUMBER: Form = ("an integer from 1 on", lambda item: re.fullmatch(r"[1-9][0-9]{0,8}", item) is not None)
 FORMS: dict[str, Form] = {
     "nvidiaDriverRoot": _PATH,
     "resources.computeDomains.imex.hostSocketPath": _PATH,
@@ -199,8 +203,8 @@ GATES: dict[str, bool] = {
     "LoggingBetaOptions": BETA,
 }
 _SINCE_0_5 = {"FabricManagerPartitioning", "HostManagedIMEXDaemon", "ConsumableShares", "DRAListTypeAttributes"}
-_UNREAD = Version(1, 0, 6, 0, False)
-"""The first version whose gates are not read yet; it may have more."""
+_NEWEST = Version(1, 0, 5, 0)
+"""The newest version whose gates were read; a later one, also a patch, may have more."""
 ALL_ALPHA, ALL_BETA = "AllAlpha", "AllBeta"
 """Set every gate of their stage that is not set itself."""
 NEEDS = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
@@ -215,7 +219,13 @@ EXCLUDES = (
 
 def check_start(values: Values, version: Version) -> list[Finding]:
     """A finding for each value with which a process of this chart version cannot start."""
-    found = [*_forms(values), *_gates(values, version), *_ports(values), *_leader_election(values)]
+    found = [
+        *_forms(values),
+        *_environment(values),
+        *_gates(values, version),
+        *_ports(values),
+        *_leader_election(values),
+    ]
     return sorted(found, key=lambda row: row["key"])
 
 
@@ -227,16 +237,37 @@ def _forms(values: Values) -> Iterator[Finding]:
             yield _fault(path, f"{shown(item)} is not {what}", "correct it")
 
 
+_VARIABLES: dict[str, Form] = {
+    "MAX_NODES_PER_IMEX_DOMAIN": _NUMBER,
+    "KUBE_API_BURST": _NUMBER,
+    "KUBE_API_QPS": ("a number", lambda item: re.fullmatch(r"[0-9]+(\.[0-9]+)?(e[0-9]+)?", item) is not None),
+}
+"""Environment variables that the driver's programs parse, as flags of urfave/cli; empty ones are not read."""
+_CONTAINERS = (
+    "controller.containers.computeDomain",
+    *(f"kubeletPlugin.containers.{name}" for name in ("computeDomains", "gpus")),
+)
+
+
+def _environment(values: Values) -> Iterator[Finding]:
+    for path in _CONTAINERS:
+        for row in map(mapped, as_list(value(values, f"{path}.env"))):
+            item, form = row.get("value"), _VARIABLES.get(str(row.get("name")))
+            if form and isinstance(item, str) and item and not form[1](item):
+                yield _fault(f"{path}.env", f"{row['name']}: {shown(item)} is not {form[0]}", "correct it")
+
+
 def _gates(values: Values, version: Version) -> Iterator[Finding]:
     """Unknown gates, and pairs with which the driver's processes exit at their start, after Helm has succeeded."""
     gates = mapped(values.get("featureGates"))
     known = {*GATES, ALL_ALPHA, ALL_BETA} - (_SINCE_0_5 if version < HOST_MANAGED else set())
     for name, on in gates.items():
         key = f"featureGates.{name}"
-        if name not in known and version < _UNREAD:
+        if name not in known:
             nearest = difflib.get_close_matches(str(name), known, 1, 0.6)
             remedy = f"write {nearest[0]}" if nearest else "remove it, or set a chart_version that has it"
-            yield _fault(key, "the driver has no such gate and would exit at its start", remedy)
+            row = _fault(key, "the driver has no such gate and would exit at its start", remedy)
+            yield row if version <= _NEWEST else {**row, "severity": WARNING}
         elif not isinstance(on, bool):
             yield _fault(key, f"{shown(on)} is not true or false", "correct it")
 

@@ -31,7 +31,7 @@ _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 class CliqueUse(NamedTuple):
     """The nodes of a clique and its ComputeDomains.
 
-    free_nodes: the nodes that a new ComputeDomain can use, so without those that are cordoned or not Ready.
+    free_nodes: the nodes that a new ComputeDomain can use: with a free GPU, Ready and not cordoned.
     stranded_gpus: free GPUs on the nodes of ComputeDomains, None where they could not be read. blocked_by:
     ComputeDomain -> its nodes of this clique, both sorted.
     """
@@ -58,8 +58,8 @@ def cliques(snapshot: Snapshot, members: Mapping[str, Mapping[str, int]]) -> dic
             for name in taken.get(node, ()):
                 blocked_by[name].append(node)
         stranded = sum(max(gpus[node] - used[node], 0) for node in gpus if node in taken) if is_known else None
-        free_nodes = len(gpus.keys() - taken.keys() - closed)
-        found[clique] = CliqueUse(len(gpus), free_nodes, stranded, dict(sorted(blocked_by.items())))
+        free = [node for node in gpus.keys() - taken.keys() - closed if not gpus[node] or gpus[node] > used[node]]
+        found[clique] = CliqueUse(len(gpus), len(free), stranded, dict(sorted(blocked_by.items())))
     return found
 
 

@@ -44,6 +44,9 @@ def test_the_gpus_that_a_domain_leaves_free_on_its_node_are_stranded() -> None:
     assert stranded.sentences(found) == [
         "Clique a: 3 GPUs are stranded by jobs/train (r01t01); 1 of 2 nodes can take a new ComputeDomain."
     ]
+    # One whose GPUs other pods have can take no pod of another.
+    given["pods"] = [pod("r01t01", 1), pod("r01t02", 4)]
+    assert stranded.cliques(given, MEMBERS)["a"].free_nodes == 0
     # So are those of a node whose label names a deleted domain.
     left = stranded.cliques(cluster(r02t01="uid-old"), MEMBERS)
     assert left["b"] == stranded.CliqueUse(1, 0, 4, {"deleted ComputeDomain uid-old": ["r02t01"]})

@@ -239,6 +239,9 @@ CHANNELS = "resourceClaims[].resourceClaimTemplateName"
 PARTS = "spec.replicatedJobs[].template"
 PODS = f"{PARTS}.spec.template.spec"
 HALVES = [[[16, 16], [16, 16]]]
+APART = (
+    "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[].labelSelector.matchExpressions[].values"
+)
 BY_KAI = [["kai-scheduler"] * 2]
 
 
@@ -279,6 +282,8 @@ def within(*texts: str) -> list[Any]:
         ("kai", "JobSet", f"{PARTS}.spec.[completions, parallelism]", HALVES),
         ("kai", "JobSet", f"{PODS}.schedulerName", BY_KAI),
         ("kai", "JobSet", f"{PODS}.{CHANNELS}", channels("nvlink-kai-indexes")),
+        # A clique with room for both halves gets one of them.
+        ("kai", "JobSet", f"{PODS}.{APART}", [[["index-0"], ["index-1"]]]),
         ("kueue", "ClusterQueue", "spec.resourceGroups[].flavors[].resources[].nominalQuota", [[144, 36]]),
         ("kueue", "Job", 'metadata.labels."kueue.x-k8s.io/queue-name"', ["nvlink"]),
         ("kueue", "Job", "spec.[completions, parallelism]", [[16, 16]]),
