@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,24 @@ class Racks:
         arguments = ["-i", self.lab.inventory, playbook, "-e", json.dumps(given), *options]
         return ansible("ansible-playbook", *arguments, check=check, timeout=600, **with_helm(self.folder))
 
+    def start_imex(self) -> None:
+        """Let each tray run IMEX with a list of its own, without this collection."""
+        for tray, row in json.loads(self.fabric.read_text())["trays"].items():
+            list_file = f"echo {row['imex_address']} > /etc/nvidia-imex/nodes_config.cfg"
+            self.lab.exec(tray, "sh", "-c", f"{list_file} && systemctl enable --now nvidia-imex.service")
+
+    def imex(self, owner: str) -> None:
+        """Configure IMEX by the role."""
+        given = {"imex_hosts": "trays", "imex_owner": owner, "imex_fabric_file": str(self.fabric)}
+        self._ansible("rackscale.nvlink.imex", given)
+
+    def record(self) -> str:
+        """The owner that the role imex has recorded on every tray; empty without a record."""
+        read = "cat /etc/nvidia-imex/nvlink.json 2>/dev/null || echo '{}'"
+        found = {json.loads(self.lab.exec(tray, "sh", "-c", read).stdout).get("owner", "") for tray in TRAYS}
+        (owner,) = found
+        return str(owner)
+
     def units(self) -> set[str]:
         """The states of nvidia-imex.service on the trays."""
         show = ("systemctl", "show", "--property=LoadState,ActiveState", "--value", "nvidia-imex.service")
@@ -126,6 +145,45 @@ def test_the_owner_of_imex_changes_trays_first_and_never_with_a_compute_domain(r
         assert (racks.units(), racks.mode()) == after, printed(done)
     again = racks.run()
     assert all("changed=0 " in line for line in again.stdout.partition("PLAY RECAP")[2].splitlines()[1:] if line)
+
+
+def test_a_failed_installation_leaves_imex_as_it_was(racks: Racks) -> None:
+    racks.discover()
+    # Of the role imex, which installs the package, and of that alone.
+    for owner in ("host_managed", ""):
+        racks.imex(owner or "none")
+        if not owner:
+            racks.start_imex()
+        before = racks.units()
+        assert before == {"loaded active"}
+        # What the API server refuses is found before the trays change.
+        plugin = {**LABELLED["kubeletPlugin"], "tolerations": [{"key": "nvidia.com/gpu", "operater": "Exists"}]}
+        values = {**racks.variables()["dra_driver_values"], "kubeletPlugin": plugin}
+        for options in () if owner else (("--check",), ()):
+            refused = racks.run(*options, check=False, dra_driver_values=values, k8s_topology_enabled=False)
+            assert refused.returncode != 0
+            assert "tolerations[0].operater" in printed(refused), refused.stdout
+            assert racks.units() == before
+        # What only Helm finds, when no pod of a Deployment can run, restores them.
+        failed = racks.run(check=False, dra_driver_chart=str(never_ready(racks.folder)))
+        assert failed.returncode != 0
+        assert "This run has restored IMEX" in printed(failed), failed.stdout
+        assert racks.units() == before
+        assert racks.record() == owner
+        racks.cluster.helm("uninstall", chart.NAME, "--namespace", chart.NAME)
+
+
+def never_ready(folder: Path) -> Path:
+    """The chart with a Deployment for which there is no node."""
+    made = folder / "never-ready"
+    if not made.exists():
+        shutil.copytree(chart.CHART, made)
+        pod = {"nodeSelector": {"none": "such"}, "containers": [{"name": "main", "image": "main"}]}
+        labels = {"app": "never"}
+        spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+        more = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "never"}, "spec": spec}
+        (made / "templates" / "never.yaml").write_text(yaml.safe_dump(more))
+    return made
 
 
 def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks, monkeypatch: pytest.MonkeyPatch) -> None:
