@@ -22,6 +22,7 @@ NOTHING = "none"
 MAX_FINDINGS = 12
 # Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
+WIDEST_STATE = 24
 MARKS = {model.HEALTHY: "●", model.DEGRADED: "▲", model.UNHEALTHY: "✗", model.UNKNOWN: "?"}
 
 Column = tuple[str, Callable[[view.Tray], str]]
@@ -42,7 +43,7 @@ INDEX: Column = ("index", _index)
 NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
 CLIQUE: Column = ("clique", lambda tray: tray.clique.name if tray.clique else "-")
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
-STATE: Column = ("state", lambda tray: tray.state)
+STATE: Column = ("state", lambda tray: _cut(tray.why_state, WIDEST_STATE))
 SLURM: Column = ("Slurm", lambda tray: tray.slurm)
 JOBS: Column = ("jobs", lambda tray: _cut(" ".join(tray.jobs), WIDEST_JOBS))
 # From the widest to the narrowest. The first is taken in which two domains fit next to each other, else the first in

@@ -10,6 +10,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 NAMES = re.compile(r"r\d\dt\d\d")
@@ -104,6 +105,15 @@ def test_jobs_have_a_column_where_slurm_was_queried() -> None:
     assert _line(lines, "r01t02").endswith("  4000 4001 4002 …")
     assert _line(lines, "r01t03").endswith("@0      2")
     assert domain_map(fabric, state, {})[1].split()[-1] == "jobs"
+
+
+def test_trays_without_new_jobs_have_their_state_and_reason() -> None:
+    fabric = fabrics.fabric(racks=1)
+    out = {"r01t01": "DRAIN+IDLE: RMA \x1b4711", "r01t02": f"DOWN: {'x' * 99}", "r01t03": "IDLE: back"}
+    lines = domain_map(fabric, node_states.applied(fabrics.state(fabric, r01t04={"state": "stale"}), fabric, out), {})
+    assert _line(lines, "r01t01").split()[4:8] == ["drained:", "RMA", "4711", "r01"]
+    assert f"  down: {'x' * 17}…  r01" in _line(lines, "r01t02")
+    assert lines[-1].endswith("; 15 present, 1 down, 1 drained, 1 stale")
 
 
 def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> None:
