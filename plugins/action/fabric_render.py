@@ -61,8 +61,9 @@ class ActionModule(ControllerAction):
         assumed = dict.fromkeys(context.without, "DRAIN: assumed")
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
         # Prometheus would take what is assumed for the state of the site.
-        root, names = options["render_dir"], [name for name in options["renderers"] if name != "metrics" or not assumed]
-        result = self._render(fabric, state, root, names, context) if root else {}
+        chosen = [name for name in options["renderers"] if name != "metrics" or not assumed]
+        root = options["render_dir"]
+        result = self._render(fabric, state, root, chosen, context) if root else {}
         if options["domain_map"]:
             result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result

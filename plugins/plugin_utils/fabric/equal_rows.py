@@ -35,3 +35,18 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
         return str(text)
     names = causes.names(row["tray"] for row in rows)
     return str(text.replace(tray, names) if tray in text else f"{names}: {text}")
+
+
+def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The first of equal rows, with all trays in place of its own."""
+    first, trays = rows[0], list(dict.fromkeys(row["tray"] for row in rows))
+    if len(trays) == 1:
+        return {**first}
+    return {
+        **first,
+        "tray": causes.folded(trays),
+        "clique": first["clique"] if len({row["clique"] for row in rows}) == 1 else None,
+        "message": first["message"].replace(first["tray"], causes.names(trays)),
+        # A command may have no hostlist.
+        "remediation": first.get("remediation", "").replace(first["tray"], ",".join(trays)),
+    }

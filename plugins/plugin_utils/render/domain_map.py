@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
@@ -20,6 +20,8 @@ GAP = 3
 EMPTY = "empty"
 NOTHING = "none"
 MAX_FINDINGS = 12
+# Of more domains, those that need attention are drawn, the worst first and no more than these; the others are named.
+MAX_DOMAINS = 24
 # Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
 WIDEST_STATE = 24
@@ -65,7 +67,13 @@ def domain_map(
     half = (width - GAP) // 2 if len(shown.domains) > 1 else width
     jobs_column = (JOBS,) if shown.has_jobs else ()
     layouts = [((*columns, *jobs_column), widest) for widest in (half, width) for columns in LAYOUTS]
-    lines = _in_rows(_domains(shown.domains, layouts), width)
+    drawn = shown.domains
+    if len(drawn) > MAX_DOMAINS:
+        bad = (domain for domain in drawn if domain.word in view.TROUBLE)
+        drawn = tuple(sorted(bad, key=lambda domain: domain.rank)[:MAX_DOMAINS])
+    lines = _in_rows(_domains(drawn, layouts), width)
+    others = ((domain.name, domain.word) for domain in shown.domains if domain not in drawn)
+    lines += [f"  {line}" for line in causes.grouped(others, "NVLink domain")]
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
     return _plain([*lines, "", *_sums(shown), *_findings(shown)])
@@ -178,10 +186,9 @@ def _sums(shown: view.Figure) -> list[str]:
 
 def _findings(shown: view.Figure) -> list[str]:
     lines = []
-    for finding in shown.findings[:MAX_FINDINGS]:
-        severity = str(finding.get("severity"))
-        text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
-        lines.append(f"{severity:7}  {text}")
-    if len(shown.findings) > MAX_FINDINGS:
-        lines.append(f"and {count(len(shown.findings) - MAX_FINDINGS, 'more finding')}, all of them in the report")
-    return lines
+    findings = equal_rows.groups(shown.findings, ("severity", "code", "gpu"))
+    for row in map(equal_rows.joined, findings[:MAX_FINDINGS]):
+        text = ": ".join(part for part in (view.subject(row), row["message"]) if part)
+        lines.append(f"{row['severity']:7}  {text}")
+    more = sum(map(len, findings[MAX_FINDINGS:]))
+    return [*lines, *([f"and {count(more, 'more finding')}, all of them in the report"] if more else [])]

@@ -55,7 +55,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         simulated=any(tray["source"] == SIMULATION for tray in state.trays.values()),
         words=view.counts((tray.word for tray in shown.trays), view.WORST_FIRST),
         few=len(shown.domains) <= FEW,
-        problems=[_card(rows) for rows in equal_rows.groups(problems, EQUAL, ("message", "remediation"))],
+        problems=[*map(equal_rows.joined, equal_rows.groups(problems, EQUAL, ("message", "remediation")))],
         unavailable=causes.grouped((tray.name, tray.why_state) for tray in shown.trays if tray.state in WORDS),
         placed=fabric.trays,
         unknown=list(fabric.trays.keys() - (context.nodes or {}).keys()),
@@ -91,21 +91,6 @@ def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any
         parts = {"message": f"{message}.", "remediation": remedy} if semicolon else general
         findings.append({"layer": "", "cause": "", **row, **parts})
     return sorted([*failures, *findings], key=lambda row: view.severity_rank(row["severity"]))
-
-
-def _card(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Equal problems of several trays as one, with the names of all in place of the tray."""
-    first, trays = rows[0], list(dict.fromkeys(row["tray"] for row in rows))
-    if len(trays) == 1:
-        return first
-    return {
-        **first,
-        "tray": causes.folded(trays),
-        "clique": first["clique"] if len({row["clique"] for row in rows}) == 1 else None,
-        "message": first["message"].replace(first["tray"], causes.names(trays)),
-        # A command may have no hostlist.
-        "remediation": first["remediation"].replace(first["tray"], ",".join(trays)),
-    }
 
 
 def _sentence(

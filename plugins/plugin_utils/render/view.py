@@ -28,6 +28,7 @@ SEVERITIES = ("error", "warning", "info")
 TROUBLE = (model.UNHEALTHY, model.CONFLICT, DOWN, DRAINED, model.DEGRADED, model.STALE, model.UNKNOWN, RESERVED)
 WORST_FIRST = (*TROUBLE, model.HEALTHY)
 NO_SUBJECT: Subject = {"tray": None, "gpu": None, "clique": None, "domain": None, "block": None}
+NO_TRAYS = "no trays"
 # A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
 # Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
@@ -123,9 +124,14 @@ class Domain:
         return counts((tray.word for tray in self.trays), WORST_FIRST)
 
     @property
+    def word(self) -> str:
+        """That of its worst tray."""
+        return self.words[0][0] if self.words else NO_TRAYS
+
+    @property
     def rank(self) -> int:
         """Its place by its worst tray."""
-        return min((WORST_FIRST.index(word) for word, _number in self.words), default=len(WORST_FIRST))
+        return (*WORST_FIRST, NO_TRAYS).index(self.word)
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,29 @@ def test_switch_trays_and_empty_slots_are_drawn() -> None:
 
 def test_findings_are_sorted_worst_first_limited_and_without_control_characters() -> None:
     fabric = fabrics.fabric()
-    hostile = {**_finding("odd", "warning"), "message": "a\033[2Jb\nc"}
-    warnings = {f"r01t{tray:02d}": {"findings": [hostile]} for tray in range(1, 19)}
+    messages = [f"a\033[2Jb\nc {tray}" for tray in range(1, 19)]
+    warnings = {
+        f"r01t{n + 1:02d}": {"findings": [{**_finding("odd", "warning"), "message": messages[n]}]} for n in range(18)
+    }
     state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
     lines = domain_map(fabric, state)
     assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: fix it."
-    assert lines[-2].endswith(": a?[2Jb?c")
+    assert lines[-2].endswith(": a?[2Jb?c 11")
     assert lines[-1] == "and 7 more findings, all of them in the report"
+    # Equal ones of several trays are one.
+    equal = {name: {"findings": [{**_finding("odd", "warning"), "message": "Off."}]} for name in warnings}
+    assert domain_map(fabric, fabrics.state(fabric, **equal))[-1] == "warning  18 trays (r01t[01-18]): Off."
+
+
+def test_of_many_domains_only_those_with_trouble_are_drawn() -> None:
+    fabric = fabrics.fabric(racks=60, trays=2, split=())
+    sick = {f"r{rack}t01": {"state": "stale"} for rack in range(20, 50)} | {"r59t02": {"health": "unhealthy"}}
+    lines = domain_map(fabric, fabrics.state(fabric, **sick), width=60)
+    drawn = [line.split()[0] for line in lines if " trays" in line and not line.startswith(" ")]
+    assert drawn[:2] == ["r59", "r20"]
+    assert len(drawn) == 24 + 1, "and the line of the sums"
+    assert "  29 NVLink domains (r[01-19,50-58,60]): healthy" in lines
+    assert "  7 NVLink domains (r[43-49]): stale" in lines
 
 
 def test_trays_without_their_own_slot_are_drawn() -> None:
