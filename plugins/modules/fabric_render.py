@@ -222,5 +222,5 @@ domain_map:
   returned: when O(domain_map) is true
   type: list
   elements: str
-  sample: ["r01  0f3c81aa  18 of 18 trays"]
+  sample: ["r01  18 of 18 trays  0f3c81aa"]
 """

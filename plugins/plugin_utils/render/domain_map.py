@@ -73,7 +73,7 @@ def domain_map(
         drawn = tuple(sorted(bad, key=lambda domain: domain.rank)[:MAX_DOMAINS])
     lines = _in_rows(_domains(drawn, layouts), width)
     others = ((domain.name, domain.word) for domain in shown.domains if domain not in drawn)
-    lines += [f"  {line}" for line in causes.grouped(others, "NVLink domain")]
+    lines += causes.grouped(others, "NVLink domain")
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
     return _plain([*lines, "", *_sums(shown), *_findings(shown)])
@@ -151,7 +151,7 @@ def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int]) 
     def row(cells: Iterable[str]) -> str:
         return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
-    title = _cut(f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total)
+    title = _cut(f"{domain.name}  {domain.sums}  {domain.cluster_uuid[:8]}", total)
     block = [title.ljust(total), row(title for title, _cell in layout)]
     for slot in reversed(range(len(domain.slots))):
         tray = domain.slots[slot]

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import DOWN, DRAINED, RESERVED, WORDS
@@ -122,6 +122,12 @@ class Domain:
     def words(self) -> list[tuple[str, int]]:
         """The words of its trays with their numbers, worst first."""
         return counts((tray.word for tray in self.trays), WORST_FIRST)
+
+    @property
+    def sums(self) -> str:
+        """Its trays of those expected, and how many have a problem: ``18 of 18 trays, 1 stale``."""
+        bad = [f"{number} {word}" for word, number in self.words if word != model.HEALTHY]
+        return ", ".join((f"{len(self.trays)} of {count(len(self.slots), 'tray')}", *bad))
 
     @property
     def word(self) -> str:

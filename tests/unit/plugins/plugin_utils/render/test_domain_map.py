@@ -53,7 +53,9 @@ def test_switch_trays_and_empty_slots_are_drawn() -> None:
     lines = domain_map(fabric, State())
     assert "9 switch trays" in lines[lines.index(_line(lines, "r01t09")) + 1]
     assert lines[lines.index(_line(lines, "r01t04")) + 1].split() == ["empty"]
-    assert "17 of 18 trays" in lines[0]
+    assert lines[0].rstrip() == "r01  17 of 18 trays, 17 unknown  00000001"
+    stale = fabrics.state(fabric, r01t01={"state": "stale"})
+    assert view.figure(fabric, stale).domains[0].sums == "17 of 18 trays, 1 stale"
     fabric.domains["r01"]["chassis_serials"] = ["1", "2"]
     assert "switch trays" not in "".join(domain_map(fabric, State())), "they are in several racks"
 
@@ -81,8 +83,8 @@ def test_of_many_domains_only_those_with_trouble_are_drawn() -> None:
     drawn = [line.split()[0] for line in lines if " trays" in line and not line.startswith(" ")]
     assert drawn[:2] == ["r59", "r20"]
     assert len(drawn) == 24 + 1, "and the line of the sums"
-    assert "  29 NVLink domains (r[01-19,50-58,60]): healthy" in lines
-    assert "  7 NVLink domains (r[43-49]): stale" in lines
+    assert "29 NVLink domains (r[01-19,50-58,60]): healthy" in lines
+    assert "7 NVLink domains (r[43-49]): stale" in lines
 
 
 def test_trays_without_their_own_slot_are_drawn() -> None:

@@ -211,6 +211,10 @@ def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     assert "Block sizes 18, 36." in site
     assert "25.05" not in site
     assert row.format(6, "waits") in site
+    # A job that starts needs no other size: 89 has no divisor for a segment.
+    prime = Page(fabric, fabrics.state(fabric, r01t01={"state": "stale"})).text
+    job = '<tr><th scope="row">89 trays</th>'
+    assert '"Without a segment">starts</td><td data-label="Recommended">no segment</td>' in prime.split(job)[1]
     refused = Page(fabric, fabrics.state(fabric), block_sizes=(18, 20)).text
     assert "Slurm jobs" not in refused
     assert "would not load the topology: The block size 20 is not the base size 18 times a power of two" in refused
