@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings or failures of several trays that differ by their tray alone, as one. Pure."""
+"""Findings or failures that differ by their subject alone, such as the tray, as one. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 _PART_OF_WORD = re.compile(r"[\w.-]\0|\0[\w-]")
 
 
+# The first that a row has is its subject.
+SUBJECTS = ("tray", "block", "clique", "domain")
+
+
+def _subject(row: Mapping[str, Any]) -> str:
+    return next((key for key in SUBJECTS if row.get(key)), SUBJECTS[0])
+
+
 def groups(rows: Iterable[Row], keys: Sequence[str], texts: Sequence[str] = ("message",)) -> list[list[Row]]:
-    """Rows with equal values of ``keys``, and equal ``texts`` but for their tray, in the order of the first of each."""
+    """Rows with equal ``keys``, and equal ``texts`` but for their subject, in the order of the first of each."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        tray = row["tray"] or ""
-        parts = [row[key].replace(tray, "\0") if tray else row[key] for key in texts]
+        name = row.get(_subject(row)) or ""
+        parts = [row[key].replace(name, "\0") if name else row[key] for key in texts]
         alone = len(found) if any(map(_PART_OF_WORD.search, parts)) else None
         found.setdefault((alone, *parts, *(row[key] for key in keys)), []).append(row)
     return [*found.values()]
@@ -38,15 +46,17 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The first of equal rows, with all trays in place of its own."""
-    first, trays = rows[0], list(dict.fromkeys(row["tray"] for row in rows))
-    if len(trays) == 1:
+    """The first of equal rows, with all subjects in place of its own."""
+    first, key = rows[0], _subject(rows[0])
+    names = list(dict.fromkeys(row.get(key) for row in rows))
+    if len(names) == 1:
         return {**first}
+    cliques = {row["clique"] for row in rows}
     return {
         **first,
-        "tray": causes.folded(trays),
-        "clique": first["clique"] if len({row["clique"] for row in rows}) == 1 else None,
-        "message": first["message"].replace(first["tray"], causes.names(trays)),
+        "clique": cliques.pop() if len(cliques) == 1 else None,
+        key: causes.names(names),
+        "message": first["message"].replace(first[key], causes.names(names)),
         # A command may have no hostlist.
-        "remediation": first.get("remediation", "").replace(first["tray"], ",".join(trays)),
+        "remediation": first.get("remediation", "").replace(first[key], ",".join(names)),
     }

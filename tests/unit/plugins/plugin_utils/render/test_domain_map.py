@@ -73,7 +73,7 @@ def test_findings_are_sorted_worst_first_limited_and_without_control_characters(
     assert lines[-1] == "and 7 more findings, all of them in the report"
     # Equal ones of several trays are one.
     equal = {name: {"findings": [{**_finding("odd", "warning"), "message": "Off."}]} for name in warnings}
-    assert domain_map(fabric, fabrics.state(fabric, **equal))[-1] == "warning  18 trays (r01t[01-18]): Off."
+    assert domain_map(fabric, fabrics.state(fabric, **equal))[-1] == "warning  r01t[01-18]: Off."
 
 
 def test_of_many_domains_only_those_with_trouble_are_drawn() -> None:

@@ -110,9 +110,13 @@ def test_equal_problems_of_several_trays_are_one_card() -> None:
     trays = {name: {"findings": [{**down, "message": f"Tray {name} is down; look at {name}."}]} for name in IDLE}
     trays["r01t01"]["findings"] = [{**SICK, "gpu": 2}]
     trays["r02t01"]["findings"] = [{**SICK, "gpu": 2}]
-    page = Page(fabric, fabrics.state(fabric, **trays))
-    assert len(page.of_class("problem")) == 2
-    assert {"2 trays (r[01-02]t01) GPU 2", "6 trays (r[01-02]t[02-04])"} <= set(page.texts["b"])
+    state = fabrics.state(fabric, **trays)
+    of_block = {"code": "slurm_clique_above_base", "severity": "warning"}
+    rows = [{**of_block, "block": name, "message": f"The block {name} is large; split it."} for name in ("r01", "r02")]
+    page = Page(fabric, replace(state, findings=rows))
+    assert len(page.of_class("problem")) == 3
+    assert "The block r[01-02] is large." in page.texts["p"]
+    assert {"r[01-02]t01 GPU 2", "r[01-02]t[02-04]"} <= set(page.texts["b"])
     assert {"Tray r[01-02]t[02-04] is down.", "look at r01t02,r01t03,r01t04,r02t02,r02t03,r02t04."} <= set(
         page.texts["p"]
     )
