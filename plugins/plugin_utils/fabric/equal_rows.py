@@ -48,7 +48,7 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
 def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The first of equal rows, with all subjects in place of its own."""
     first, key = rows[0], _subject(rows[0])
-    names = list(dict.fromkeys(row.get(key) for row in rows))
+    names = list(dict.fromkeys(str(row.get(key)) for row in rows))
     if len(names) == 1:
         return {**first}
     cliques = {row["clique"] for row in rows}

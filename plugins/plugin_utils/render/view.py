@@ -231,7 +231,7 @@ def counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
     return [(word, of[word]) for word in order if of[word]]
 
 
-def subject(finding: Finding) -> str:
+def subject(finding: Mapping[str, Any]) -> str:
     """The subject of a finding as text; empty where it concerns the whole fabric."""
     if finding["tray"]:
         return f"{finding['tray']} GPU {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
