@@ -87,11 +87,9 @@ def parse(text: str) -> dict[str, Node]:
 
 def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
     """The nodes that slurmctld has; SlurmError where it has a wanted one under another name."""
-    text = slurm.scontrol("-a", "-o", "show", "nodes")
-    known = parse(text)
+    known = parse(slurm.scontrol("-a", "-o", "show", "nodes"))
     if any(name not in known for name in wanted):
-        records = files.parse_records(text)
-        node_names.check(wanted, [node_names.of_slurm(record) for record in records if "NodeName" in record])
+        node_names.check(wanted, slurm.node_names())
     return known
 
 

@@ -104,10 +104,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         start_daemon(deadline)
         wait_for_peers(settings, job, members, deadline)
         waited = time.monotonic() - began
-        log(
-            f"job {job.id}: IMEX domain of {len(members)} tray{'s' * (len(members) != 1)} of clique"
-            f" {settings.clique} ready in {waited:.1f} s"
-        )
+        log(f"job {job.id}: IMEX domain of {len(members)} trays of clique {settings.clique} ready in {waited:.1f} s")
 
 
 def _other_job(job: Job) -> str:
