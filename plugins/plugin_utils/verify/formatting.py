@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 
 SHOWN = 40
 
-_EQUAL = ("severity", "layer", "code", "cause", "clique")
+_EQUAL = ("severity", "layer", "code", "cause", "action", "clique")
 Remedy = Callable[[Failure, Sequence[str]], str]
 """The next step of a failure for these trays."""
 
