@@ -57,9 +57,11 @@ class ActionModule(GuardedAction):
         if options["path"]:
             try:
                 file = absolute(options["path"])
+                files = {"doctor_file": file, "fabric_file": options["fabric_file"]}
+                storage.check_output("doctor_file", files, b'"checks":')
                 storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
-                raise AnsibleActionFail(f"doctor_file: {error}") from None
+                raise AnsibleActionFail(f"doctor_file: {str(error).removeprefix('doctor_file: ')}") from None
         if verdict["ok"] and not options["fabric_file"]:
             next_step = "set fabric_file: fabric.json for the group all, then run the playbook discover"
         else:

@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links, serials
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -55,10 +55,10 @@ def _waits(arguments: Arguments) -> float:
     """
     timeout = float(arguments.get("timeout", _DEFAULTS.timeout))
     if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:
-        return 2 * timeout
+        return (nvml.PATIENCE + 1) * timeout
     return (
-        3 * timeout
-        + links.LOG_TIMEOUT
+        (2 * nvml.PATIENCE + 1) * timeout
+        + kernel_log.TIMEOUT
         + serials.TIMEOUT
         + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))
     )

@@ -60,7 +60,7 @@ class ActionModule(ControllerAction):
         if self._task.diff and differences:
             done["diff"] = {"prepared": "".join(f"{line}\n" for line in differences)}
             # Ansible shows the difference of a task that changes something, but not where the same proposal lies there.
-            if not done["changed"]:
+            if not done.get("changed"):
                 done["lines"] = [*differences, *done["lines"]]
         return done
 
@@ -85,7 +85,7 @@ class ActionModule(ControllerAction):
             if state == "checked":
                 done = file_states.checked(files)
             elif state == "pending":
-                done = file_states.pending(files, options["proposal_file"])
+                done = file_states.pending(files, rules, options["proposal_file"])
             elif state == "accepted":
                 done = file_states.accepted(files, options["proposal"], options["proposal_file"])
             elif state == "edited":

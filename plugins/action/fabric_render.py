@@ -63,7 +63,7 @@ class ActionModule(ControllerAction):
         # Prometheus would take what is assumed for the state of the site.
         chosen = [name for name in options["renderers"] if name != "metrics" or not assumed]
         root = options["render_dir"]
-        result = self._render(fabric, state, root, chosen, context) if root else {}
+        result = self._render(fabric, state, {**options, "renderers": chosen}, context) if root else {}
         if options["domain_map"]:
             result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result
@@ -84,12 +84,11 @@ class ActionModule(ControllerAction):
         state = fabric_file.load_state(path, options["state_dir"]) or model.State()
         return {"warnings": warnings, "domain_map": change_map(before, proposed.fabric, state, width=_width())}
 
-    def _render(
-        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext
-    ) -> Result:
+    def _render(self, fabric: model.Fabric, state: model.State, options: Arguments, context: RenderContext) -> Result:
+        root, names = options["render_dir"], options["renderers"]
         rendered = render(fabric, state, names, context)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
-        plan = tree.plan(root, files, set(names))
+        plan = tree.plan(root, files, set(names), options["replace"])
         if not self._task.check_mode:
             plan.apply()
         result: Result = {

@@ -115,6 +115,8 @@ class ActionModule(ControllerAction):
                 return value(name)
             return own[host].get(name)
 
+        trays_of = value("nvlink_fabric_file") or "the source of the trays in the inventory"
+        yield from targets.named_like_groups(run, str(trays_of))
         yield from targets.wrong_limit(run, split_host_pattern(run.limit) if run.limit else [], options["localhost"])
         for name in options["required"]:
             yield targets.wrong_value(name, value(name))

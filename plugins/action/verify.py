@@ -57,7 +57,10 @@ class ActionModule(ControllerAction):
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
             nothing = {"ok": True, "failures": [], "layers": {}}
             return {**_result(nothing, [message]), "warnings": [message]}
-        verdict_file = options["verdict_file"]
+        verdict_file, junit_file = options["verdict_file"], options["junit_file"]
+        files = {"fabric_file": path, "verdict_file": verdict_file, "junit_file": junit_file}
+        storage.check_output("verdict_file", files, b'"failures":')
+        storage.check_output("junit_file", files, b'<testsuites name="rackscale.nvlink.verify"')
         fabric = fabric_file.load(path)
         value = functools.partial(trust.controller_value, task_vars)
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
@@ -68,9 +71,9 @@ class ActionModule(ControllerAction):
         if verdict_file:
             kept = {**verdict, "links": verify.links.memory(evidence)}
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
-        if options["junit_file"]:
+        if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]
-            storage.write_atomic(options["junit_file"], junit.render(verdict, cliques), follow=True)
+            storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
         asked = evidence.trays.keys() | evidence.unreachable.keys()
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))

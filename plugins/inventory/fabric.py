@@ -28,6 +28,9 @@ description:
     C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
     where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
     C(nvlink_rollout) is empty until a rollout puts its trays into it, so that Ansible does not warn of a missing group.
+  - With a fabric file, trays that it does not have are in C(nvlink_unplaced) alone, since nobody has reviewed their
+    names.
+  - Live sources alone set C(ansible_host) only for hosts that no other source of the inventory has.
   - Values are never templated, whatever a tray reports.
 notes:
   - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since
@@ -427,11 +430,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
+from ansible.inventory.manager import InventoryManager
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
@@ -460,6 +466,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     """Fill the inventory from the fabric file and live sources."""
 
     NAME = inventory_file.PLUGIN
+    asks_others = False
+    """Whether a live source asks for the hosts of all others; then none is queried."""
 
     def verify_file(self, path: str) -> bool:
         """Whether the file has a suffix of this plugin, or is YAML that names it."""
@@ -476,8 +484,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             file = self._fabric_file(names, path)
             folder = self._option(STATE_DIR)
             state_dir = folder and fabric_file.path_of(folder, os.path.dirname(path), STATE_DIR)
+            is_reviewed = sources.FABRIC_FILE in names
+            if InventoryModule.asks_others and not is_reviewed:
+                return
             # Only the plan is kept: a large fabric would double the memory.
-            planned = plan(*self._discover(names, file, state_dir, path, cache), inventory.groups)
+            planned = plan(*self._discover(names, file, state_dir, path, cache), inventory.groups, is_reviewed)
             for name in planned.hosts.keys() & {*planned.groups, ROOT, *inventory.groups}:
                 raise SourceError(
                     f"tray {name} has the name of a group of the inventory; rename it in {file or 'its source'}"
@@ -499,8 +510,32 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             )
         everywhere = {"nvlink_fabric_file": file, "nvlink_fabric_state_dir": state_dir}
         shared = {name: value for name, value in everywhere.items() if value}
+        if not is_reviewed:
+            self._keep_connections(planned, path)
         self._fill(planned, shared)
         self._construct(planned, shared)
+
+    def _keep_connections(self, planned: Plan, path: str) -> None:
+        """Drop the addresses that live sources report of hosts that another source has, read before this one or after.
+
+        A service must not decide where such a host is: it may be the Slurm controller.
+        """
+        addressed = [name for name, own in planned.hosts.items() if "ansible_host" in own]
+        if not addressed:
+            return
+        InventoryModule.asks_others = True
+        try:
+            others = InventoryManager(loader=self.loader, sources=list(context.CLIARGS.get("inventory") or ())).hosts
+        finally:
+            InventoryModule.asks_others = False
+        dropped = [name for name in addressed if name in others or name in self.inventory.hosts]
+        for name in dropped:
+            del planned.hosts[name]["ansible_host"]
+        if lacking := [name for name in dropped if name in others and "ansible_host" not in others[name].vars]:
+            self.display.warning(
+                f"{path}: no live source sets ansible_host of a host that another source has; set it there:"
+                f" {summarize(lacking)}"
+            )
 
     def _load_config(self, path: str) -> Mapping[str, Any]:
         """Load the inventory file; the errors of Ansible's own check name neither the file nor an unknown key."""
@@ -548,7 +583,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     ) -> tuple[Fabric, State | None]:
         live_options = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
         known = fabric_file.read(file, state_dir) if file and sources.FABRIC_FILE in names else None
-        if known and not live_options:
+        if known and (not live_options or InventoryModule.asks_others):
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
@@ -601,13 +636,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     def _fill(self, planned: Plan, everywhere: Mapping[str, Any]) -> None:
         """Add hosts first and link groups last, from the leaves up: the ancestors of a host are then computed once.
 
-        Every host is in ROOT directly too, since Ansible does not keep the order of hosts of nested groups.
+        Every reviewed host is in ROOT directly too, since Ansible does not keep the order of hosts of nested groups.
         """
         self.inventory.add_group(ROOT)
         self._set_variables(ROOT, planned.vars)
         self._set_variables("all", everywhere)
         for name, own in planned.hosts.items():
-            self.inventory.add_host(name, ROOT)
+            self.inventory.add_host(name, None if name in planned.unreviewed else ROOT)
             self._set_variables(name, own)
         for name, group in planned.groups.items():
             self.inventory.add_group(name)

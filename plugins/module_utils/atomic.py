@@ -15,7 +15,7 @@ import stat
 import time
 from typing import Callable
 
-_MAX_READ = 1 << 24
+MAX_READ = 1 << 24
 # A temporary file that is older is left over from a write that was killed: no write takes that long.
 _LEFTOVER_SECONDS = 3600
 
@@ -51,8 +51,9 @@ def write(
     # Hidden, because Slurm runs what matches prolog.d/*.
     temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # A file whose mode is known is private until it has that mode; the umask gives any other its mode.
-    descriptor = os.open(temporary, flags, 0o666 if mode is None and like is None else 0o600)
+    # A file whose mode is known is private until it has that mode. The umask gives any other its mode, but never one
+    # that all users can write.
+    descriptor = os.open(temporary, flags, 0o664 if mode is None and like is None else 0o600)
     try:
         with open(descriptor, "wb") as file:
             if owner is not None:
@@ -108,7 +109,13 @@ def keep(path: str, previous: str) -> None:
     try:
         os.link(path, spare, follow_symlinks=False)
     except OSError:  # a file system without hard links
-        write(previous, read(path) or b"", stat.S_IMODE(os.stat(path).st_mode), model=path, follow=False)
+        write(
+            previous,
+            bounded(path, os.stat(path).st_size),
+            stat.S_IMODE(os.stat(path).st_mode),
+            model=path,
+            follow=False,
+        )
         return
     try:
         os.replace(spare, previous)
@@ -145,26 +152,35 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def read(path: str) -> bytes | None:
-    """The content of a file; None where there is none."""
+def bounded(path: str, limit: int = MAX_READ) -> bytes:
+    """The content of a regular file, or of the one that a link names; OSError with the reason for any other or larger.
+
+    No other kind of file is opened: reading a FIFO or a device may block or never end, and opening a channel has side
+    effects in the driver.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, "it is not a regular file")
+    # Another file may have taken its place: none blocks, and none is read further than to the limit.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        data = file.read(limit + 1) if status.st_size <= limit else None
+    if data is None or len(data) > limit:
+        raise OSError(0, f"it is larger than {limit} bytes")
+    return data
+
+
+def read(path: str, limit: int = MAX_READ) -> bytes | None:
+    """As bounded(); None where there is no file."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return bounded(path, limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def read_regular(path: str) -> bytes | None:
-    """The first 16 MiB of a regular file; None where it cannot be read.
-
-    No other kind of file is opened: reading a FIFO or a device may block, and opening a channel has side effects in the
-    driver.
-    """
-    if not os.path.isfile(path):
-        return None
+    """As bounded(), of a host's own file: None where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_READ)
+        return bounded(path)
     except OSError:
         return None
 

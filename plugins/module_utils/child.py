@@ -43,7 +43,8 @@ class Result(NamedTuple):
     """How a child ended.
 
     ``rc`` is the exit status, negative for the signal that ended it, None when it did not end in time. ``error`` is
-    why it could not be started. ``survivor_pid`` is the child's pid when it outlived SIGKILL.
+    why it could not be started. ``survivor_pid`` is the child's pid when it outlived SIGKILL. ``is_busy``: it did not
+    end in time, and went on writing its progress.
     """
 
     rc: int | None
@@ -52,6 +53,7 @@ class Result(NamedTuple):
     timed_out: bool = False
     survivor_pid: int | None = None
     error: str | None = None
+    is_busy: bool = False
 
     @property
     def reason(self) -> str:
@@ -145,11 +147,12 @@ def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply
     return calls([lambda: function(*arguments)], timeout)[0]
 
 
-def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]:
+def calls(functions: Sequence[Callable[[], Any]], timeout: float, most: float | None = None) -> list[Reply]:
     """Call the functions one after another in one child, since a child costs more than most functions; return replies.
 
     The replies of functions that returned have rc 0, also where a later one hangs. The replies of the others have the
-    result of the child.
+    result of the child. ``most``: with it the child has ``timeout`` seconds from each time that it writes its progress
+    on descriptor 2, and that many in all, so that one that is slow is not taken for one that hangs.
     """
 
     def start(out: int, _err: int) -> None:
@@ -162,7 +165,7 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
             _write(replies, marshal.dumps(function()))
         os._exit(0)
 
-    result, output = _supervise(start, timeout, b"")
+    result, output = _supervise(start, timeout, b"", most=most)
     stream = io.BytesIO(output)
     replies: list[Reply] = []
     try:
@@ -175,12 +178,22 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
 
 
 def _supervise(
-    start: Callable[[int, int], None], timeout: float, given: bytes, max_output: int | None = None
+    start: Callable[[int, int], None],
+    timeout: float,
+    given: bytes,
+    max_output: int | None = None,
+    most: float | None = None,
 ) -> tuple[Result, bytes]:
     """The child's result without its standard output, and the bytes of that."""
-    child = _begin(start, timeout, given)
+    child = _begin(start, most or timeout, given)
     try:
-        return _finish(child, not _has_ended(child.pid, child.deadline), max_output)
+        ended, left = False, timeout
+        while not ended and left > 0 and time.monotonic() < child.deadline:
+            ended = _has_ended(child.pid, min(time.monotonic() + left, child.deadline))
+            # The time of its last progress is that of the file system's clock.
+            left = timeout - (time.time() - os.fstat(child.files[2]).st_mtime)
+        result, output = _finish(child, not ended, max_output)
+        return result._replace(is_busy=bool(most) and not ended and left > 0), output
     finally:
         _close(child.files)
 

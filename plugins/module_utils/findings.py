@@ -48,6 +48,7 @@ class Subject(TypedDict, total=False):
     block: str | None
     node: str
     nodes: list[str]
+    trays: list[str]
     crd: str
     key: str
 
@@ -67,12 +68,13 @@ class Symptom(NamedTuple):
 
     layer: that of verify's failures with these codes; without one, that of the check which found it. command: what
     remediates them, with the placeholders {tray}, {clique}, {file}, {node} (the tray in Slurm) and {kubernetes_node};
-    without one, the code's remedy in words.
+    without one, the code's remedy in words. domain: the action where all trays of a domain have it.
     """
 
     title: str
     layer: str = ""
     command: str = ""
+    domain: str = ""
 
 
 class Row(NamedTuple):
@@ -120,6 +122,7 @@ _DRAIN_LINKS = f"drain {{node}}, then {_SWITCH_LINKS}"
 _PARTITION = "on the NVLink switch: nv show sdn partition"
 _APPS = "on the NVLink switch: nv show cluster apps"
 _REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
+_RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _RESTART_DAEMON = "ansible {tray} --become -a 'systemctl restart nvidia-imex'"
 _DAEMON_LOG = "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
 _LABEL = (
@@ -138,6 +141,8 @@ ACTIONS = {
     # Once nothing uses P2P, the driver names another action.
     "drain": f"{_DRAIN}, then {_SMI}, which prints the next action",
     "restart_imex": _RESTART_IMEX,
+    "switch_side": _SWITCH_LINKS,
+    "watch": "none now; drain {node} if the next run of verify reports it again",
 }
 """The action of a failure that does not depend on its code alone -> its command."""
 
@@ -149,8 +154,9 @@ COMMANDS = {
     "imex_version_mismatch": _RUN_IMEX,
     "imex_peer_version": _RUN_IMEX,
     "gpus_disagree": _PARTITION,
+    "driver_slow": _RESTART_PERSISTENCED,
     "fabric_uuid_zero": _APPS,
-    "fabric_not_started": "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
+    "fabric_not_started": _RESTART_PERSISTENCED,
     "fabric_in_progress": _PARTITION,
     "fabric_refused": _PARTITION,
     "fabric_no_partition": _PARTITION,
@@ -184,7 +190,7 @@ COMMANDS = {
     "dra_plugin_unready": "kubectl get pods -A -o wide",
     "tray_facts_foreign": "",
     "not_a_tray": "",
-    "nvlink_links_unknown": "",
+    "nvlink_links_unknown": "ansible {tray} --become -a 'journalctl -k --grep Xid'",
     "domain_two_chassis": "",
     "imex_persist_left": "",
     "fabric_not_supported": "",
@@ -236,7 +242,7 @@ CAUSES = {
     "imex_list_outdated": "the node list was edited by hand",
     "imex_pair_disconnected": "a firewall blocks the traffic between the two",
     "imex_peer_authentication": "certificates expired, or were renewed on some trays only",
-    "imex_channel_missing": "the device was removed, or was not created after a reboot",
+    "imex_channel_missing": "imex_channels is empty, or the device was removed or not created after a reboot",
     "imex_channel_stale": "the device file dates from an earlier boot",
     "imex_channel_slurm_conflict": "both the role imex or the driver and Slurm create channels",
     "slurm_unreachable": "slurmctld, slurmdbd or its host is down",
@@ -264,7 +270,7 @@ _VERSIONS = Symptom("The driver is missing, or versions do not fit", DRIVER)
 _GPUS = Symptom("The GPUs of a tray hang or are missing", HARDWARE, _REBOOT)
 _UNREAD = Symptom("The GPUs of a tray cannot be read, or need an action")
 _FABRIC = Symptom("A GPU is not in the NVLink fabric, or its fabric is degraded", HARDWARE, _SMI)
-_LINKS = Symptom("NVLinks fail, recover or cannot be read", HARDWARE, _DRAIN_LINKS)
+_LINKS = Symptom("NVLinks fail, recover or cannot be read", HARDWARE, _DRAIN_LINKS, "switch_side")
 _PLACE = Symptom("The hardware is not where the fabric file has it", FABRIC_FILE, _DISCOVER)
 _GATES = Symptom("discover stops at a gate", FABRIC_FILE, _DISCOVER)
 _NAMES = Symptom("A source, a controller or a name in the fabric is wrong")
@@ -356,6 +362,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " and compare it with nvidia-smi -L.",
     },
     (_GPUS, WARNING): {
+        "driver_slow": "Each call of NVML returns, but reading the GPUs took {seconds} s and not the {timeout} s of a"
+        " healthy driver at most; start nvidia-persistenced, without which the driver initializes the GPUs for each"
+        " reader, and check the kernel log for Xid messages (journalctl -k)",
         "gpu_missing": "An attached tray reports fewer GPUs than when it was placed; reboot the tray, and replace"
         " the GPU if it stays away",
     },
@@ -363,6 +372,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "no_permission": "The NVIDIA driver refuses this user; set become: true, or check the modes of /dev/nvidia*",
         "driver_unreadable": "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output; run"
         " nvidia-smi -q -x on the tray",
+        "driver_unreadable.slow": "The calls of NVML return, but not all within {seconds} s; start nvidia-persistenced,"
+        " or set a longer timeout.",
         "driver_unreadable.nvml_killed": "NVML killed its process with signal {signal}",
         "driver_unreadable.nvml_not_called": "NVML could not be called ({error})",
         "driver_unreadable.nvml_status": "NVML's {call} failed with {status} ({number})",
@@ -451,8 +462,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "nvlink_links_degraded.some": "{gpu}: {usable} of {links} NVLinks are active{speed}, {others} not",
         "nvlink_link_recovering": "An NVLink went into recovery since the last run of verify, so its cable, connector"
         " or port is failing; drain the tray before the link fails, check its cable and its port on the NVLink switch",
-        "nvlink_xid": "{where}: the kernel logged Xid {xid} ({times}), last at {last}; look the Xid up in NVIDIA's"
-        " catalogue (144 to 150: NVLink), check the links of that GPU and their ports on the NVLink switch",
+        "nvlink_xid": "The kernel logged {xid} {times}, last at {last}; look the Xid up in docs/verify.md and NVIDIA's"
+        " catalogue, and for 144 to 150 check the links of that GPU and their ports on the NVLink switch",
     },
     (_LINKS, INFO): {
         "nvlink_links_unknown": "The NVLinks of a tray or GPU, or the kernel log for their Xids, could not be read;"
@@ -461,6 +472,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " counters.",
         "nvlink_links_unknown.gpu": "The NVLinks of {gpu} could not be read ({status}, {number}); run nvidia-smi"
         " nvlink -s on the tray.",
+        "nvlink_links_unknown.log_cut": "The kernel log of this tray was not read to its end in {seconds} s, so Xids"
+        " may be missing; run journalctl -k --grep Xid on the tray.",
         "nvlink_links_unknown.log": "The kernel log of this tray could not be read for Xids ({why}); it needs"
         " journalctl, and become: true or the group systemd-journal.",
     },
@@ -632,6 +645,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " this boot; remove and create the device again",
     },
     (_CHANNELS, WARNING): {
+        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
+        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
         "imex_channels_off": "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices);"
         " set NVreg_ImexChannelCount (imex_channel_count) above 0 and reboot",
         "imex_channel_slurm_conflict": "Channel devices ({devices}) and Slurm's switch/nvidia_imex conflict: each"
@@ -639,13 +654,12 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " Slurm 24.11; remove them, leave option channels (imex_channels) empty, and let the driver create none"
         " (NVreg_CreateImexChannel0=0, imex_create_channel0: false)",
     },
-    (_CHANNELS, INFO): {
-        "imex_channel_missing": "There is no channel device, without which CUDA calls are not permitted; set"
-        " imex_channels for the role imex, or use Slurm's switch/nvidia_imex, which creates one for each job step",
-    },
     (_CHANGE, ERROR): {
         "imex_clique_partial": "IMEX of a clique must change as a whole, and some of its trays are left out or faulty;"
         " repair those trays or stop their daemons, then run the role imex on the whole clique",
+        "imex_channels_not_offered": "The driver offers no IMEX channels, so the role imex cannot create those of"
+        " imex_channels; set imex_channel_count: 2048, run the role again and reboot the tray, or leave imex_channels"
+        " empty",
         "imex_package_missing": "No repository of this tray has {names} in version {driver} of the loaded"
         " driver{available}; add the repository that has the driver",
         "jobs_running": "Jobs, claims or ComputeDomains run on what is to be changed, removed or created again; wait"

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
 # Subset -> the name of its facts, in the order in which they are read.
 FACTS = {
@@ -58,12 +59,7 @@ class Options(NamedTuple):
     imex_record_file: str = "/etc/nvidia-imex/nvlink.json"
     imex_ctl: str = "nvidia-imex-ctl"
     imex_timeout: float = 10.0
-    prolog_files: Sequence[str] = (
-        "/etc/slurm/*prolog*",
-        "/etc/slurm/prolog.d/*",
-        "/etc/slurm/prolog_slurmd.d/*",
-        "/opt/slurm/etc/prolog.d/*",
-    )
+    prolog_files: Sequence[str] = slurmd.PROLOG_FILES
     proc_devices: str = "/proc/devices"
     slurmd: str = "slurmd"
 
@@ -193,6 +189,8 @@ class _Tray:
             why_not = "the backend is nvidia_smi"
         elif fabric is not None and fabric["backend"] != "nvml":
             why_not = "NVML could not be read for the subset gpu"
+        elif fabric is not None and any(note["code"] == "driver_slow" for note in fabric["findings"]):
+            why_not = "NVML is slow"
         return links.gather(self._options.timeout, why_not)
 
     def _serials(self) -> Part:
@@ -213,7 +211,8 @@ def channel_parameters(text: str) -> dict[str, int | None]:
 
 def slurmd_version(program: str) -> str | None:
     """The version of the installed slurmd; None where there is none or it does not report one in time."""
-    path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(SLURMD_FOLDERS))
+    folders = (f"{slurmd.find().prefix}/sbin", *SLURMD_FOLDERS)
+    path = shutil.which(program) or shutil.which(program, path=os.pathsep.join(folders))
     if path is None:
         return None
     found = _SLURM_VERSION.search(child.run([path, "-V"], _VERSION_TIMEOUT).stdout)

@@ -69,7 +69,8 @@ options:
     type: path
   timeout:
     description:
-      - Seconds for one GPU backend, above 0 and up to 3600.
+      - Seconds for one GPU backend, above 0 and up to 3600; of NVML, for each of its calls, and three times as much for
+        all of them (C(driver_slow)).
       - With O(backend=auto), C(nvidia-smi) gets the same time again where NVML has failed, and a quarter of it where
         NVML has hung.
     type: float
@@ -97,7 +98,9 @@ options:
     type: float
     default: 10
   prolog_files:
-    description: Glob patterns of Slurm prolog files. A prolog that mentions C(nvidia-imex) is an owner of IMEX.
+    description:
+      - Glob patterns of Slurm prolog files, besides those that the C(slurm.conf) of the running slurmd names as
+        C(Prolog) or C(Epilog). A prolog that mentions C(nvidia-imex) is an owner of IMEX.
     type: list
     elements: str
     default:
@@ -544,6 +547,13 @@ ansible_facts:
               returned: success
               type: str
               sample: connected
+            state:
+              description:
+                - Its state as this tray's C(nvidia-imex-ctl) shows it, V(unavailable) for a peer that does not answer.
+                  Of all others, its own tray knows more.
+              returned: success
+              type: str
+              sample: ready
         unit:
           description: The state of C(nvidia-imex.service) in systemd, V(null) without systemd.
           returned: success
@@ -966,15 +976,16 @@ ansible_facts:
               sample: []
         xids:
           description:
-            - The NVLink errors (Xid 144 to 150) that the kernel logged in the last 7 days, the newest first, at most
-              100. Of the kernel log the newest 20000 lines are read.
-            - Lines with the same GPU, Xid and link are one row. V(null) if the kernel log could not be read.
+            - The GPU errors (Xids) that the kernel logged in the last 7 days, and since the boot those after which the
+              GPU needs a reset, the newest first, at most 100. The table of them is in docs/verify.md.
+            - Lines with the same GPU, Xid, link, boot and C(fatal) are one row. V(null) if the kernel log could not be
+              read.
           returned: success
           type: list
           elements: dict
           contains:
             xid:
-              description: The number of the Xid.
+              description: The number of the Xid, V(0) for a line that has none (C(postRxDetLinkMask failed)).
               returned: success
               type: int
               sample: 149
@@ -984,7 +995,7 @@ ansible_facts:
               type: int
               sample: 0
             pci_bus_id:
-              description: The PCI address in the line.
+              description: The PCI address in the line, V(null) if it has none.
               returned: success
               type: str
               sample: "00000008:01:00.0"
@@ -998,6 +1009,16 @@ ansible_facts:
               returned: success
               type: bool
               sample: true
+            boot:
+              description: Whether it was logged since the tray booted.
+              returned: success
+              type: bool
+              sample: true
+            action:
+              description: The C(recovery_action) to which the newest Xid 154 changed, else V(null).
+              returned: success
+              type: str
+              sample: drain_and_reset
             count:
               description: The number of lines.
               returned: success
@@ -1013,6 +1034,11 @@ ansible_facts:
               returned: success
               type: float
               sample: 1795237200.0
+        xids_complete:
+          description: Whether the kernel log was read to its end in time, V(null) if it could not be read.
+          returned: success
+          type: bool
+          sample: true
         findings:
           description: The problems found. Empty when there are none.
           returned: success

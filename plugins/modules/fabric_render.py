@@ -43,6 +43,13 @@ options:
       - The directory to write to; it is created if missing.
       - One of O(render_dir), O(domain_map) and O(proposal_file) is required.
     type: path
+  replace:
+    description:
+      - Whether to replace files in O(render_dir) that no earlier run has written, such as those of the site in
+        C(/etc/slurm). Without it such a file is an error that names it.
+    type: bool
+    default: false
+    version_added: 1.1.0
   renderers:
     description:
       - What to render. Files of other renderers from earlier runs stay as they are.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import CLUSTER_NAME, nearest, shown
 
@@ -134,7 +134,7 @@ class Options:
         if path is None:
             return None
         try:
-            return read(path, limit)
+            return atomic.bounded(path, limit)
         except OSError as error:
             raise self.wrong(key, f"{path} cannot be read ({error.strerror or 'unknown error'}); correct it") from None
 
@@ -158,18 +158,6 @@ def _is_text(value: Any) -> bool:
 
 def _is_between(value: Any, low: float, high: float) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-
-
-def read(path: str, limit: int) -> bytes:
-    """Read a regular file; OSError with the reason for other or too large files. Does not block on a pipe."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(0, "it is not a regular file")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(0, f"it is larger than {limit} bytes")
-    return content
 
 
 def documented(fragment: str, source: str) -> tuple[str, ...]:

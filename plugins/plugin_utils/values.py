@@ -13,6 +13,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 
 CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -21,8 +22,13 @@ VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
 # The same patterns as in schema/fabric-1.json, for values that are to be written into the fabric file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-# For Ansible each of these is the controller, with whatever address an inventory gives it.
-LOCALHOST = frozenset({"localhost", "127.0.0.1", "::1"})
+# No tray has such a name. For Ansible each of the first three is the controller, with whatever address an inventory
+# gives it. Where a play names a group, Ansible takes a host of that name, in whatever order it reads both. The last
+# three are keys of a YAML inventory, as which Ansible reads a fabric file in an inventory folder.
+RESERVED = frozenset(
+    {"localhost", "127.0.0.1", "::1", "all", "ungrouped", "nvlink", "nvlink_resume", "nvlink_rollout", "trays"}
+    | {"slurm_controller", "hosts", "children", "vars"}
+)
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No dash first: the address would be an option of ssh.
 HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")
@@ -44,6 +50,11 @@ Object = Mapping[str, Any]
 
 # A page has megabytes of the other characters.
 _UNUSUAL = re.compile(r"[^\n\t -~]")
+
+MAX_FLEET_FILE = 1 << 28
+"""Bytes of a file that grows with the fleet: fabric file, state, proposal, verdict, what is rendered.
+
+The fabric file of 100,000 trays has 47 MB."""
 
 # Of an answer's largest size. A value costs up to 200 bytes of memory, and an empty list has 3 characters.
 BYTES_PER_VALUE = 32
@@ -73,9 +84,8 @@ def json_document(data: bytes | bytearray, max_size: int) -> Any:
 def json_file(path: str) -> Any:
     """The JSON document in a file; None where there is none, or none that can be read."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        return json.loads(atomic.bounded(path, MAX_FLEET_FILE))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -36,9 +36,12 @@ from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    differences,
     fabric_file,
+    gates,
     inventory_vars,
     live,
+    policy,
     proposal,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
@@ -109,7 +112,7 @@ _CLUSTERED = {
         "kubernetes": {"k1": {}},
     },
 }
-_PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
+_PROPOSED = json.loads(proposal.propose(None, FABRIC, [], NOW).encode())
 SCHEMA = schemas.of_return(fabric_facts.RETURN)
 _SCRATCH = tempfile.TemporaryDirectory(prefix="nvlink-fuzz-")
 FOLDER = Path(_SCRATCH.name)
@@ -162,7 +165,9 @@ def read_proposal(content: bytes) -> None:
     path = str(FOLDER / "p.json")
     file = str(FOLDER / "p.proposed.json")
     accepted = proposal.accept(path, proposal.load_proposal(file).sha256, None, file)
-    proposal.diff_text(FABRIC, accepted.fabric, accepted.changes)
+    changes = differences.tray_changes(FABRIC, accepted.fabric)
+    differences.diff_text(FABRIC, accepted.fabric)
+    gates.check(gates.Step(FABRIC, accepted.fabric, changes, NOW), policy.Policy())
     accepted.encode()
 
 

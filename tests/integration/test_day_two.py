@@ -374,6 +374,13 @@ def test_two_partitions_are_joined(whole: Site) -> None:
 def test_teardown_leaves_slurm_as_it_was(whole: Site) -> None:
     check, teardown = pages.commands("docs/day-two/teardown.md")
     whole.changes_nothing(check)
+    # A job on one tray keeps IMEX on all trays of its clique, and the blocks.
+    job = whole.racks.exec("ctl", "sbatch", "--parsable", "-w", "r01t01", "--wrap=sleep 900").stdout.strip()
+    wait_until(lambda: "r01t01" in whole.racks.exec("ctl", "squeue", "-h", "-tR").stdout, "the job runs", 60)
+    before = {host: shown for host, shown in whole.snapshot().items() if not host.startswith("fabric")}
+    assert "(failed: r01t0" in whole.fails(teardown)
+    assert before.items() <= whole.snapshot().items()
+    whole.racks.exec("ctl", "scancel", job)
     whole.type(teardown)
     shown = whole.racks.exec("ctl", "sh", "-c", "ls /etc/slurm; grep -i include /etc/slurm/slurm.conf || true").stdout
     assert not [line for line in shown.splitlines() if "nvlink" in line or "topology." in line]

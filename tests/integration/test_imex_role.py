@@ -315,6 +315,18 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     assert up.pids()[:3] == before
 
 
+def test_a_job_on_some_trays_keeps_the_domain_of_the_whole_clique(up: Racks) -> None:
+    """No part of a clique loses its IMEX: Slurm sends jobs to the trays without the job too."""
+    job = up.read("ctl", "sbatch --parsable -N2 --nodelist=r01t[01-02] --output=/dev/null --wrap 'sleep 600'")
+    wait_for(lambda: up.read("ctl", "squeue --noheader --states=R --format=%i") == job, f"job {job} runs")
+    before = up.pids(), up.lists()
+    play = up.role(imex_owner="none")
+    assert (play.changed, play.failed) == (0, set(TRAYS[:3])), play.text
+    assert "Owner none ends the IMEX domain of clique r01, but r01t01 failed (Jobs run on" in play.text
+    assert (up.pids(), up.lists()) == before
+    assert up.is_up()
+
+
 @pytest.mark.long
 def test_an_edited_list_does_not_start(up: Racks) -> None:
     """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""

@@ -54,18 +54,18 @@ RELOAD = "scontrol reconfigure && timeout 60 sh -c 'until scontrol ping | grep -
 
 
 BREAK = {
-    # A second owner of IMEX, too.
-    "r01t02": f"rm {CHANNEL}; mkdir -p /etc/slurm/prolog.d"
-    " && echo 'systemctl start nvidia-imex' > /etc/slurm/prolog.d/site.sh",
+    # A second owner of IMEX, too, in the folder that slurm.conf names.
+    "r01t02": f"rm {CHANNEL}; mkdir -p /sched/prolog.d && echo 'systemctl start nvidia-imex' > /sched/prolog.d/site.sh",
     "r01t03": "kill -STOP $(systemctl show -P MainPID nvidia-imex)",
     "r01t04": f"cp {LIST} /root/list; printf '198.51.100.14\\n198.51.100.99\\n' > {LIST};"
     " systemctl restart nvidia-imex",
     "r01t05": "systemctl stop nvidia-imex",
-    "ctl": f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-06]/' {TOPOLOGY} && {RELOAD}"
+    "ctl": "echo 'Prolog=/sched/prolog.d/*' >> /etc/slurm/slurm.conf"
+    f" && sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-06]/' {TOPOLOGY} && {RELOAD}"
     " && sacctmgr -i modify qos gold set Priority=5 && scontrol update PartitionName=gold MaxTime=5",
 }
 REPAIR = {
-    "r01t02": f"mknod {CHANNEL} c 4 0; rm /etc/slurm/prolog.d/site.sh",
+    "r01t02": f"mknod {CHANNEL} c 4 0; rm /sched/prolog.d/site.sh",
     "r01t03": "kill -CONT $(systemctl show -P MainPID nvidia-imex)",
     "r01t04": f"cat /root/list > {LIST}; touch -d @1000000000 {LIST}",
     "ctl": f"cp /root/good/* /etc/slurm/ && {RELOAD} && sacctmgr -i modify qos gold set Priority=1000",

@@ -62,12 +62,15 @@ def gather(
 ) -> dict[str, Any]:
     """Read the facts of this tray. Raises FabricFactsError for a wrong option only; other problems are findings.
 
-    ``timeout`` (seconds) bounds the backend. With ``auto`` nvidia-smi gets the same time again where NVML has failed,
-    and a quarter of it where NVML has hung, because both use the same driver.
+    ``timeout`` (seconds) bounds the backend: each call of NVML, which has nvml.PATIENCE times as much in all. With
+    ``auto`` nvidia-smi gets the same time again where NVML has failed, and a quarter of it where NVML has hung, because
+    both use the same driver.
     """
     check_options(backend, nvidia_smi, timeout)
-    # One child for both: NVML's result is complete before the addresses, which may hang, are read.
-    replies = () if backend == "nvidia_smi" else child.calls((nvml.query, interfaces.read)[: 1 if ip else 2], timeout)
+    replies: Sequence[child.Reply] = ()
+    if backend != "nvidia_smi":
+        # One child for both: NVML's result is complete before the addresses, which may hang, are read.
+        replies = nvml.ask((nvml.query, interfaces.read)[: 1 if ip else 2], timeout)
     readings, used, notes = _read(backend, nvidia_smi, timeout, replies)
     own, more = addresses(ip, replies[1].value if len(replies) > 1 else None)
     return assemble(
@@ -106,7 +109,8 @@ def _read(
         try:
             readings = nvml.from_reply(replies[0], timeout)
         except nvml.NvmlError as failure:
-            if backend == "nvml":
+            # nvidia-smi would be as slow.
+            if backend == "nvml" or replies[0].result.is_busy:
                 return None, None, [failure.finding, *failure.others]
             first = failure.finding
             # A hang is reported even where nvidia-smi responds.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts ``nvlink_links`` of a tray: state, speed and counters of each NVLink, and the kernel's NVLink Xids.
+"""The facts ``nvlink_links`` of a tray: state, speed and counters of each NVLink, and the Xids of the kernel log.
 
 Fields, states and units after nvml.h of CUDA 13.5. NVML alone has the counters: those that nvidia-smi prints have no
 published format. ``query`` runs in a child process like nvml.query(), ``gather`` reads it and the kernel log; the rest
@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, kernel_log, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -53,21 +50,6 @@ RATES = {"effective_ber": 220, "symbol_ber": 222}
 # The bits of a value by its type: nvmlValueType_t without the double and the signed ones, which no counter has.
 _BITS = {1: 32, 2: 64, 3: 64, 6: 16}
 _MAX_COUNT = 2**63 - 1
-
-# Xids of NVLink 5 and later, in NVIDIA's Xid catalogue.
-XIDS = range(144, 151)
-LOG_DAYS = 7
-LOG_TIMEOUT = 10.0
-# The newest lines, whatever their age in LOG_DAYS.
-LOG_LINES = 20_000
-MAX_XIDS = 100
-# ``NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x026001c6 ...)``
-_XID = re.compile(
-    r"([0-9]{1,12}(?:\.[0-9]+)?) .*?"
-    r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[0-9a-fA-F.]*\): ([0-9]{1,4}), (.*)"
-)
-_LINK = re.compile(r"\bLink (-?[0-9]{1,3})\b")
-_FATAL = re.compile(r"\bFatal\b")
 
 # --- In the child.
 
@@ -134,21 +116,8 @@ class Gpu(TypedDict):
     unknown_counters: list[str]
 
 
-class Xid(TypedDict):
-    """What the kernel logged of one GPU and link: how often, and when first and last, in seconds since the epoch."""
-
-    xid: int
-    gpu: int | None
-    pci_bus_id: str
-    link: int | None
-    fatal: bool
-    count: int
-    first_at: float
-    last_at: float
-
-
 def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
-    """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within LOG_TIMEOUT.
+    """The facts of this tray's links, read within ``timeout`` seconds, and of its Xids within kernel_log.TIMEOUT.
 
     ``why_not``: why NVML is not to be read, None where it is. Problems are findings, nothing is raised.
     """
@@ -156,18 +125,19 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     notes: list[HostFinding] = []
     if why_not is None:
         try:
-            gpus = interpret(nvml.answer(child.call(query, timeout), timeout), notes)
+            gpus = interpret(nvml.answer(nvml.ask([query], timeout)[0], timeout), notes)
         except nvml.NvmlError as failure:
             notes += [failure.finding, *failure.others]
     else:
         notes.append(gpu_finding("nvlink_links_unknown", "not_read", why=why_not))
     notes += evaluate(gpus or [])
-    xids = _kernel_xids(gpus or [], notes)
+    xids, complete = kernel_log.gather(gpus or [], notes)
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "gpus": gpus,
         "xids": xids,
-        "findings": [*notes, *(xid_finding(row) for row in xids or [])],
+        "xids_complete": complete,
+        "findings": notes,
     }
 
 
@@ -287,71 +257,3 @@ def _degraded(gpu: Gpu, links: int, speed: int | None) -> tuple[list[int], int]:
     }
     unknown = {link for row in gpu["links"] if row["state"] is None for link in row["links"]}
     return [link for link in range(links) if link not in usable | unknown], len(usable)
-
-
-# --- The kernel log.
-
-
-def _kernel_xids(gpus: Sequence[Gpu], notes: list[HostFinding]) -> list[Xid] | None:
-    command = ["journalctl", "--no-pager", "--quiet", "--output=short-unix", f"--since=-{LOG_DAYS}d"]
-    command += [f"--lines={LOG_LINES}", "_TRANSPORT=kernel"]
-    result = child.run(command, LOG_TIMEOUT, env={**os.environ, "LC_ALL": "C"})
-    # Without the rights journalctl shows this user's own lines alone, which are none of the kernel.
-    hidden = os.geteuid() != 0 and not result.stdout
-    if result.rc != 0 or hidden:
-        why = "this user may not read it" if hidden else quoted(result.reason)
-        notes.append(gpu_finding("nvlink_links_unknown", "log", why=why))
-        return None
-    return xids(result.stdout.splitlines(), gpus)
-
-
-def xids(lines: Iterable[str], gpus: Iterable[Gpu] = ()) -> list[Xid]:
-    """The NVLink Xids in lines of ``journalctl -o short-unix``: one row a GPU, Xid and link, the newest first.
-
-    ``gpus``: the facts' GPUs, which give a PCI address its index. At most MAX_XIDS rows.
-    """
-    index_of = {address(gpu["pci_bus_id"]): gpu["index"] for gpu in gpus if gpu["pci_bus_id"]}
-    found: dict[tuple[str, int, int | None], Xid] = {}
-    for line in lines:
-        match = _XID.match(line)
-        # An Xid 45 "caused by previous Xid 149" is number 45.
-        if match is None or int(match[3]) not in XIDS:
-            continue
-        stamp, where, xid, text = float(match[1]), address(match[2]), int(match[3]), match[4]
-        link = _LINK.search(text)
-        # Link -1 is no single one.
-        number = int(link[1]) if link and 0 <= int(link[1]) < MAX_LINKS else None
-        row = found.setdefault(
-            (where, xid, number),
-            {
-                "xid": xid,
-                "gpu": index_of.get(where),
-                "pci_bus_id": f"{where}.0",
-                "link": number,
-                "fatal": False,
-                "count": 0,
-                "first_at": stamp,
-                "last_at": stamp,
-            },
-        )
-        row["count"] += 1
-        row["fatal"] = row["fatal"] or _FATAL.search(text) is not None
-        row["first_at"], row["last_at"] = min(row["first_at"], stamp), max(row["last_at"], stamp)
-    return sorted(found.values(), key=lambda row: -float(row["last_at"]))[:MAX_XIDS]
-
-
-def address(pci_bus_id: str) -> str:
-    """A PCI address without its function, with the long domain, in upper case: how the kernel and NVML compare."""
-    return pci_bus_id.partition(".")[0].upper().rjust(len("00000000:00:00"), "0")
-
-
-def xid_finding(row: Xid) -> HostFinding:
-    """The finding nvlink_xid of a row of xids()."""
-    gpu = f"GPU {row['gpu']}" if row["gpu"] is not None else f"The GPU at {row['pci_bus_id']}"
-    values: dict[str, Value] = {
-        "where": gpu if row["link"] is None else f"{gpu} link {row['link']}",
-        "xid": row["xid"],
-        "times": count(row["count"], "time") + (", fatal" if row["fatal"] else ""),
-        "last": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["last_at"])),
-    }
-    return gpu_finding("nvlink_xid", "", row["gpu"], **values)

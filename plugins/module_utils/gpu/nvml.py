@@ -17,6 +17,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
+from collections.abc import Sequence
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
@@ -44,6 +46,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 LIBRARY = "libnvidia-ml.so.1"
 INIT_FLAG_NO_GPUS = 1
 FIELD_RECOVERY_ACTION = 230
+# How many times the time limit, after which a call counts as hung, NVML has in all.
+PATIENCE = 3
 TYPE_UNICAST_POINTER = 0
 
 SUCCESS = 0
@@ -163,8 +167,9 @@ def version_word(struct: type[ctypes.Structure], version: int) -> int:
 def query(library: Any = None) -> Raw:
     """All values read from NVML, as JSON: ``{"driver_version", "gpus": [...]}`` or ``{"error": ...}``.
 
-    Runs in the child. ``library`` is an opened one; without it the library is loaded.
+    Runs in the child. ``library`` is an opened one; without it the library is loaded. ``seconds``: how long it took.
     """
+    began = time.monotonic()
     library, count, error = opened(library)
     if error is not None:
         return {"error": error}
@@ -173,6 +178,7 @@ def query(library: Any = None) -> Raw:
         "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
         "count": count,
         "gpus": [_query_gpu(library, index) for index in range(min(count, MAX_GPUS))],
+        "seconds": time.monotonic() - began,
     }
 
 
@@ -345,18 +351,29 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def read(timeout: float) -> Readings:
-    """Read NVML for at most ``timeout`` seconds. Raises NvmlError with the finding where it fails."""
-    return from_reply(child.call(query, timeout), timeout)
+    """Read NVML, of which no call may take ``timeout`` seconds. Raises NvmlError with the finding where it fails."""
+    return from_reply(ask([query], timeout)[0], timeout)
+
+
+def ask(functions: Sequence[Callable[[], Any]], timeout: float) -> list[child.Reply]:
+    """The replies of a child that calls these functions, of which no call of NVML may take ``timeout`` seconds."""
+    return child.calls(functions, timeout, PATIENCE * timeout)
 
 
 def from_reply(reply: child.Reply, timeout: float) -> Readings:
-    """The reply of a child that ran query() for ``timeout`` seconds, as Readings. Raises NvmlError like read()."""
-    return interpret(answer(reply, timeout))
+    """The reply of a child that ran query() with this time limit, as Readings. Raises NvmlError like read()."""
+    raw = answer(reply, timeout)
+    readings = interpret(raw)
+    if raw["seconds"] > timeout:
+        readings.findings.append(gpu_finding("driver_slow", seconds=round(raw["seconds"]), timeout=timeout))
+    return readings
 
 
 def answer(reply: child.Reply, timeout: float) -> Raw:
     """What a child returned that called NVML for ``timeout`` seconds. Raises NvmlError where it did not, or why not."""
     result = reply.result
+    if result.is_busy:
+        raise NvmlError(gpu_finding("driver_unreadable", "slow", seconds=PATIENCE * timeout))
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
         call = quoted(where) if where else "loading its library"

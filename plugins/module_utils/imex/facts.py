@@ -74,7 +74,7 @@ def assemble(read: Survey) -> Facts:
         "state": state if running else None,
         "domain_state": domain.status if domain else None,
         "ready": running and state == "ready" and not _is_starting(read["unit"]),
-        "peers": _peers(own, nodes["entries"], nodes["own_id"]),
+        "peers": _peers(domain, nodes["entries"], nodes["own_id"]) if own else [],
         "unit": unit,
         "config": _config(read, config),
         "nodes": nodes,
@@ -87,7 +87,7 @@ def assemble(read: Survey) -> Facts:
     _check_presence(facts, config, notes)
     _check_daemon(facts, daemons, read, notes)
     _check_peers(facts, notes)
-    _check_channels(facts, read["slurm_gives_channels"], notes)
+    _check_channels(facts, read, notes)
     _check_owners(facts, notes)
     return facts
 
@@ -186,12 +186,12 @@ def _hangs(answer: child.Result, option: str, notes: list[HostFinding]) -> None:
     notes.append(host_finding("imex_timeout", option=option, stuck=stuck))
 
 
-def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[Peer]:
+def _peers(read: status.Domain | None, entries: Sequence[str], own_id: int | None) -> list[Peer]:
     """The peers of this tray, by their ids; the connection is null where the tray does not report it."""
-    if own is None:
+    if read is None or read.own is None:
         return []
     return [
-        {"id": number, "host": entry, "connection": own.connections.get(number)}
+        {"id": number, "host": entry, "connection": read.own.connections.get(number), "state": read.states.get(number)}
         for number, entry in enumerate(entries)
         if number != own_id
     ]
@@ -307,22 +307,27 @@ def _check_peers(facts: Facts, notes: list[HostFinding]) -> None:
         notes.append(host_finding("imex_peer_lost", "disconnected", lost=lost, connections=words))
     elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not explained:
         case = "domain" if facts["peers"] else "no_peers"
-        notes.append(host_finding("imex_peer_lost", case, state=facts["domain_state"]))
+        silent = summarize([peer["host"] for peer in facts["peers"] if peer["state"] == "unavailable"])
+        by = f" by {silent} (UNAVAILABLE)" if silent else ""
+        notes.append(host_finding("imex_peer_lost", case, state=f"{facts['domain_state']}{by}"))
 
 
-def _check_channels(facts: Facts, slurm_gives_channels: bool, notes: list[HostFinding]) -> None:
+def _check_channels(facts: Facts, read: Survey, notes: list[HostFinding]) -> None:
     """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
-    if slurm_gives_channels and devices:
+    if read["slurm_gives_channels"] and devices:
         notes.append(host_finding("imex_channel_slurm_conflict", devices=[device["name"] for device in devices]))
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
     if stale:
         notes.append(host_finding("imex_channel_stale", devices=stale, major=major))
-    if not facts["running"]:
-        return
-    if major is None:
+    if facts["running"] and major is None:
         notes.append(host_finding("imex_channels_off"))
-    elif not devices and not slurm_gives_channels:
+    by_service = any(entry["owner"] == "service" for entry in facts["owners"])
+    # The DRA driver, which uses the daemon by this socket, injects a channel into its pods.
+    by_driver = facts["config"]["settings"].get("IMEX_CMD_UNIX_DOMAIN_PATH")
+    given = devices or read["slurm_gives_channels"] or read["prolog_gives_channels"] or by_driver
+    # Before it is ready, the daemon's own error is the cause.
+    if facts["ready"] and by_service and not given:
         notes.append(host_finding("imex_channel_missing"))
 
 

@@ -133,8 +133,7 @@ def evaluate(settings: state.Settings, slurm: Mapping[str, Sequence[str]], path:
 
 def names(slurm: Mapping[str, Sequence[str]], key: str, file: str) -> bool:
     """Whether Prolog or Epilog of slurm.conf names this file."""
-    patterns = [pattern.strip() for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
-    return any(fnmatch.fnmatch(file, pattern) for pattern in patterns)
+    return any(fnmatch.fnmatch(file, pattern) for pattern in slurm.get(key.lower(), ()))
 
 
 def _gpus_are_counted(types: str) -> bool:

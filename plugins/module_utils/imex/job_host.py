@@ -173,7 +173,7 @@ def _require_python(python: str) -> None:
 
 def _calls(patterns: Sequence[str], entry: str) -> bool:
     """Whether a program that slurm.conf names calls the one of this collection."""
-    names = (name for value in patterns for pattern in value.split(",") for name in glob.glob(pattern.strip()))
+    names = (name for pattern in patterns for name in glob.glob(pattern))
     return any(f"{job_files.PROGRAM} {entry}" in (atomic.read_text(name) or "") for name in names)
 
 
@@ -187,5 +187,4 @@ def _kept(desired: domain.DesiredState) -> dict[str, str]:
 
 def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern of slurm.conf matches this file and no other."""
-    found = (glob.glob(pattern.strip()) for value in patterns for pattern in value.split(","))
-    return any(names == [wrapper] for names in found)
+    return any(glob.glob(pattern) == [wrapper] for pattern in patterns)

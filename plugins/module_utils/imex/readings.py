@@ -69,6 +69,7 @@ class Survey(TypedDict):
     channels: Channels
     prolog_files: list[str]
     slurm_gives_channels: bool
+    prolog_gives_channels: bool
     log_path: str
     log: str
 
@@ -81,6 +82,8 @@ class Owner(TypedDict):
 
 class _PeerId(TypedDict, total=False):
     id: int
+    state: str | None
+    """As the tray's ctl shows it: unavailable where the peer does not answer."""
 
 
 class Peer(_PeerId):

@@ -6,47 +6,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
-# Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
-PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-KEYS = (
-    "prolog",
-    "epilog",
-    "taskprolog",
-    "prologflags",
-    "prologepilogtimeout",
-    "prologtimeout",
-    "epilogtimeout",
-    "switchtype",
-    "grestypes",
-)
+# The settings with patterns of files that slurmd runs as root for a job; a relative one is of the folder of slurm.conf.
+PROLOGS = ("prolog", "epilog")
 # Not a setting: "NAME NODES" of each partition whose jobs may share nodes.
 SHARED_PARTITIONS = "shared partitions"
 CHANNEL_PLUGIN = "switch/nvidia_imex"
+_SECONDS = 5.0
 
 
 def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
-    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
-    found = next((name for name in ([path] if path else PLACES) if os.path.isfile(name)), None)
+    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none.
+
+    The settings of a slurmd that runs by one that is not found are those that slurmctld prints.
+    """
+    conf, prefix = slurmd.Slurmd(path if os.path.isfile(path) else None, "") if path else slurmd.find()
     settings: dict[str, list[str]] = {}
     defaults: dict[str, str] = {}
-    if found:
-        for _file, line in conf_lines(found, lambda name: atomic.read_text(name) or ""):
-            pairs = key_values(line)
-            keys = {key.lower(): value for key, value in pairs}
-            if keys.get("partitionname", "").upper() == "DEFAULT":
-                defaults.update(keys)
-            elif "partitionname" in keys and not _is_exclusive({**defaults, **keys}):
-                shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
-                settings.setdefault(SHARED_PARTITIONS, []).append(shared)
-            # Lines of nodes and partitions may have keys of the same name.
-            if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
-                settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
-    return found, settings
+    lines = conf_lines(conf, lambda name: atomic.read_text(name) or "") if conf else _printed(prefix)
+    for _file, line in lines:
+        pairs = key_values(line)
+        keys = {key.lower(): value for key, value in pairs}
+        if keys.get("partitionname", "").upper() == "DEFAULT":
+            defaults.update(keys)
+        elif "partitionname" in keys and not _is_exclusive({**defaults, **keys}):
+            shared = f"{keys['partitionname']} {keys.get('nodes', defaults.get('nodes', ''))}"
+            settings.setdefault(SHARED_PARTITIONS, []).append(shared)
+        # Lines of nodes and partitions may have keys of the same name.
+        if len(pairs) == 1:
+            key, value = pairs[0][0].lower(), pairs[0][1]
+            names = (os.path.join(os.path.dirname(conf or "/"), name.strip()) for name in value.split(","))
+            settings.setdefault(key, []).extend(names if key in PROLOGS else [value])
+    return conf, settings
+
+
+def _printed(prefix: str) -> Iterator[tuple[str, str]]:
+    """``scontrol show config`` as conf_lines(); nothing without a slurmd that runs."""
+    text = child.run([f"{prefix}/bin/scontrol", "show", "config"], _SECONDS).stdout if prefix else ""
+    yield from (("", re.sub(r"^(\w+)\[\d+\] +=", r"\1=", line)) for line in text.splitlines())
 
 
 def _is_exclusive(keys: Mapping[str, str]) -> bool:
@@ -58,6 +61,7 @@ def _is_exclusive(keys: Mapping[str, str]) -> bool:
     )
 
 
-def gives_channels() -> bool:
-    """Whether Slurm gives each job an IMEX channel of its own on this tray."""
-    return read()[1].get("switchtype", [""])[-1].lower() == CHANNEL_PLUGIN
+def gives_channels(settings: Mapping[str, Sequence[str]], major: int | None) -> bool:
+    """Whether Slurm gives each job an IMEX channel of its own: without their major its plugin does nothing."""
+    plugin, parameters = (settings.get(key, [""])[-1].lower() for key in ("switchtype", "switchparameters"))
+    return plugin == CHANNEL_PLUGIN and (major is not None or "imex_dev_major=" in parameters)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import processes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # squeue's error for a node that slurmctld does not have.
@@ -24,10 +25,14 @@ def running_on(nodes: Sequence[str], timeout: float = 30.0) -> tuple[list[str], 
 
     Without squeue or a Slurm cluster on this tray, the job steps that run on it.
     """
-    program = shutil.which("squeue", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/opt/slurm/bin")
+    conf, prefix = slurmd.find()
+    folders = (os.environ.get("PATH", ""), f"{prefix}/bin", "/usr/bin", "/usr/local/bin", "/opt/slurm/bin")
+    program = shutil.which("squeue", path=os.pathsep.join(folders))
     if program is None or not nodes:
         return job_steps(), None
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SQUEUE_"))}
+    if conf:
+        environment["SLURM_CONF"] = conf
     command = [program, "--noheader", f"--nodelist={','.join(nodes)}", "--states=R,S,CG,CF", "--format=%i (%u)"]
     done = child.run(command, timeout, env={**environment, "LC_ALL": "C"})
     if done.rc == 0:

@@ -36,10 +36,14 @@ class Node(NamedTuple):
 
 
 class Domain(NamedTuple):
-    """``own``: the row of the host itself, None where there is none; that of another may be filled in from the list."""
+    """``own``: the row of the host itself, None where there is none; that of another may be filled in from the list.
+
+    states: node id -> the state in its row, which is unavailable for one that does not answer this host's daemon.
+    """
 
     status: str | None
     own: Node | None
+    states: dict[int, str | None]
 
 
 def parse_state(text: str) -> str | None:
@@ -66,7 +70,9 @@ def parse_domain(text: str, own_id: int | None) -> Domain:
         version = row.get("version")
         is_version = isinstance(version, str) and _VERSION.fullmatch(version)
         own = Node(_word(row.get("status")), version if is_version else None, _connections(row.get("connections")))
-    return Domain(_word(data.get("status")), own)
+    rows = {int(key): node for key, node in data["nodes"].items() if _is_id(key) and isinstance(node, dict)}
+    states = {number: _word(node.get("status")) for number, node in rows.items()}
+    return Domain(_word(data.get("status")), own, states)
 
 
 def is_same_version(one: str, other: str) -> bool:
@@ -83,9 +89,13 @@ def _connections(value: Any) -> dict[int, str]:
     found: dict[int, str] = {}
     for key, cell in value.items() if isinstance(value, dict) else ():
         word = _connection(cell.get("status") if isinstance(cell, dict) else cell)
-        if _ID.fullmatch(key) and int(key) < MAX_NODES and word is not None:
+        if _is_id(key) and word is not None:
             found[int(key)] = word
     return found
+
+
+def _is_id(key: str) -> bool:
+    return bool(_ID.fullmatch(key)) and int(key) < MAX_NODES
 
 
 def _connection(value: Any) -> str | None:

@@ -22,18 +22,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Channels, Device, Survey, Unit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
 UNIT = "nvidia-imex.service"
 # The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
 DRIVER_DAEMON = "compute-domain-"
 PROC_DEVICES = "/proc/devices"
-PROLOG_FILES = (
-    "/etc/slurm/*prolog*",
-    "/etc/slurm/prolog.d/*",
-    "/etc/slurm/prolog_slurmd.d/*",
-    "/opt/slurm/etc/prolog.d/*",
-)
-# The files of IMEX per job among them.
+# The files of IMEX per job among prologs.
 JOB_PROLOG = "50-nvlink-imex"
 _SYSTEM_TIMEOUT = 10.0
 _LOG_TAIL = 64 * 1024
@@ -46,7 +41,7 @@ def survey(
     record_path: str = files.RECORD_FILE,
     ctl: str = "nvidia-imex-ctl",
     timeout: float = 10.0,
-    prolog_files: Sequence[str] = PROLOG_FILES,
+    prolog_files: Sequence[str] = slurmd.PROLOG_FILES,
     proc_devices: str = PROC_DEVICES,
     addresses: Callable[[], list[str]] | None = None,
     driver_version: Callable[[], str | None] | None = None,
@@ -61,6 +56,11 @@ def survey(
     daemons = processes(lambda name: name == DAEMON or name.startswith(DRIVER_DAEMON))
     running = any(process["name"] == DAEMON for process in daemons)
     hostname = os.uname().nodename
+    devices = channels(proc_devices)
+    # In a child, since both may be on a file system of the network.
+    slurm, ended = child.call(_slurm, _SYSTEM_TIMEOUT, list(prolog_files), devices["major"])
+    if slurm is None:
+        raise files.ImexError(f"slurm.conf and its prologs cannot be read ({ended.reason}); check their file system.")
     answers = _query_ctl(ctl, config_path, timeout) if running else {}
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -79,9 +79,10 @@ def survey(
         "processes": daemons,
         "answers": answers,
         "control_tool": _is_invoked(ctl, answers, timeout),
-        "channels": channels(proc_devices),
-        "prolog_files": _prologs(prolog_files),
-        "slurm_gives_channels": slurm_conf.gives_channels(),
+        "channels": devices,
+        "prolog_files": slurm[0],
+        "slurm_gives_channels": slurm[1],
+        "prolog_gives_channels": slurm[2],
         "log_path": config.get("LOG_FILE_NAME"),
         "log": _tail(config.get("LOG_FILE_NAME")),
     }
@@ -205,7 +206,12 @@ def _channel_devices() -> list[Device]:
     return sorted(devices, key=lambda device: (device["minor"], device["name"]))
 
 
-def _prologs(patterns: Sequence[str]) -> list[str]:
-    """Files of Slurm prologs that mention nvidia-imex."""
-    paths = {path for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)}
-    return sorted(path for path in paths if DAEMON in (atomic.read_text(path) or ""))
+def _slurm(patterns: Sequence[str], major: int | None) -> tuple[list[str], bool, bool]:
+    """(files of prologs that mention nvidia-imex, whether Slurm gives each job a channel, whether a prolog may)."""
+    settings = slurm_conf.read()[1]
+    named = [pattern for key in slurm_conf.PROLOGS for pattern in settings.get(key, ())]
+    names = {name for pattern in [*patterns, *named] for name in glob.glob(pattern)}
+    texts = {name: atomic.read_text(name) or "" for name in names}
+    prologs = sorted(name for name, text in texts.items() if DAEMON in text)
+    by_prolog = any(os.path.basename(boot.CHANNELS) in text for text in texts.values())
+    return prologs, slurm_conf.gives_channels(settings, major), by_prolog

@@ -73,7 +73,7 @@ class Tray:
             findings.append(host_finding("imex_no_own_address", "desired", address=self.desired.own))
         offer, missing = installing.offer_for(self.host, self.desired, observed)
         findings += missing
-        if self.desired.channels and slurm_conf.gives_channels():
+        if self.desired.channels and slurm_conf.gives_channels(slurm_conf.read()[1], observed["channels"]["major"]):
             findings.append(host_finding("imex_channel_slurm_conflict", devices="those of option channels"))
         difference = self._difference(observed, offer)
         must_stop = observed["running"] and bool(difference.restart_clique or difference.restart or difference.stop)
@@ -88,6 +88,9 @@ class Tray:
         asks = self.desired.owner in domain.LIST_OWNERS or record is not None or difference.stop
         approval = f"{record['generation']} {record['sha256']}\n" if record else None
         pending, change_findings = self._pending(observed, offer, record) if not missing else ([], [])
+        waits = self.desired.channel_count and any("ImexChannelCount" in str(row["values"]) for row in change_findings)
+        if self.desired.channels and observed["channels"]["major"] is None and not waits:
+            findings.append(host_finding("imex_channels_not_offered"))
         return {
             "facts": observed,
             "running": observed["running"],
@@ -140,7 +143,7 @@ class Tray:
         """Raise Blocked where jobs run on these nodes; for no nodes none are looked up."""
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
-            raise job_host.Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"]))
+            raise job_host.Blocked(slurm_jobs.blocking_finding(jobs, unknown, ["a change of the whole clique"]))
 
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 

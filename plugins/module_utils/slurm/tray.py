@@ -17,12 +17,11 @@ import os
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys, slurmd
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
-CONF = "/etc/slurm/slurm.conf"
 # The first line of the options file starts with it.
 MARK = "# Written by rackscale.nvlink (slurm)"
 # The parameters with which the kernel modules (open or proprietary) were loaded.
@@ -57,8 +56,14 @@ def prepare(host: Host, options: Arguments) -> Result:
     return {"hardware": measure(host), "channel_count": channel_count()}
 
 
-def check_owner(options_file: str, conf: str = CONF) -> None:
-    """Raise SlurmError for a slurmd that another Slurm has configured: it would get this cluster's key and options."""
+def check_owner(options_file: str, conf: str | None = None) -> None:
+    """Raise SlurmError for a slurmd that another Slurm has configured: it would get this cluster's key and options.
+
+    conf: its slurm.conf, by default that of the slurmd of this tray.
+    """
+    conf = conf or slurmd.find().conf
+    if conf is None:
+        return
     given, options = (read(path) or b"" for path in (conf, options_file))
     ours = any(text.startswith(MARK.encode()) for text in (given, options))
     if given and not ours and not _is_example(conf):

@@ -63,6 +63,8 @@ MAX_REASON = 16 * 1024
 """Bytes of a service's error text that are searched for secrets, before it is cut to a sentence."""
 
 _CHUNK = 256 * 1024
+# As JSON writes it; of a whole pair too.
+_HALF_OF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 # The answer as it is sent, in pieces, and nothing that urllib3 does by itself.
 _RAW: dict[str, Any] = {"preload_content": False, "decode_content": False, "redirect": False, "retries": False}
 _TRANSIENT = frozenset((429, 500, 502, 503, 504))
@@ -248,7 +250,11 @@ class Client:
     def json(self, answer: Answer) -> Any:
         """The JSON document in an answer."""
         try:
-            return json_document(answer.body, self._config.max_bytes)
+            document = json_document(answer.body, self._config.max_bytes)
+            if not _HALF_OF_A_PAIR.search(answer.body):
+                return document
+            # A text that is no Unicode could neither be written nor printed.
+            return json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
         except TooManyValuesError as error:
             self.fail(answer.url, f"returned a document that {error}", "request smaller pages, or raise max_bytes")
         except (ValueError, RecursionError):

@@ -17,11 +17,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, absolute, is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    MAX_FLEET_FILE,
+    RESERVED,
+    absolute,
+    is_address,
+)
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -104,8 +110,7 @@ def load_state(path: str, folder: str | None = None) -> State | None:
 def read(path: str) -> bytes:
     """Read a file; FabricFileError names the file and why it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return atomic.bounded(path, MAX_FLEET_FILE)
     except OSError as error:
         raise FabricFileError(
             f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote"
@@ -276,8 +281,8 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         if clique["domain"] not in domains:
             yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
     for name, tray in trays.items():
-        if name in LOCALHOST:
-            yield f"trays.{name} is the name of the controller for Ansible; rename the tray"
+        if name in RESERVED:
+            yield f"trays.{name} is the name of the controller or of a group for Ansible; rename the tray"
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
         address = tray["imex_address"]

@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, review
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    differences,
+    editing,
+    fabric_file,
+    gates,
+    proposal,
+    review,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
     STALE,
     UNPLACED,
-    Change,
     Fabric,
     State,
 )
@@ -44,21 +50,29 @@ def checked(files: Files) -> Result:
     return {"msg": f"{files.path} and the options of placement are valid"}
 
 
-def pending(files: Files, proposal_file: str | None) -> Result:
+def pending(files: Files, policy: Policy, proposal_file: str | None) -> Result:
     """The pending proposal for a person who decides about it; proposal_file: where it is not at its usual path."""
     files.read()
     file = proposal_file or files.proposal
     found = proposal.accept(files.path, None, files.base, file)
+    files.check_groups(found.fabric)
+    changes = differences.tray_changes(files.before, found.fabric)
+    # Those that need no observation are checked again, since the proposal may lack them.
+    step = gates.Step(files.before, found.fabric, changes, files.now)
+    checked = gates.check(step, replace(policy, max_age=None), found.fabric.overrides)
+    own = [row for row in found.objections if row["message"] not in {row["message"] for row in checked.objections}]
     return {
         "sha256": found.sha256,
         "proposal_file": file,
-        "changes": found.changes,
-        "objections": found.objections,
+        "changes": changes,
+        "objections": [*checked.objections, *own],
         "lines": [
-            *(review.table(found.changes, {}, files.markdown) or proposal.structure_diff(files.before, found.fabric)),
-            *review.objection_lines(found.objections),
+            *review.all_changes(files.before, found.fabric, checked.gates),
+            *review.objection_lines(checked.objections),
+            *(f"in the proposal: {line}" for line in review.objection_lines(own)),
             files.difference(found.sha256),
         ],
+        "diff": differences.diff_text(files.before, found.fabric),
         "msg": f"nothing is accepted; accept the proposal with: {files.accept_command(found.sha256, proposal_file)}",
     }
 
@@ -66,7 +80,7 @@ def pending(files: Files, proposal_file: str | None) -> Result:
 def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     """Make the proposal with this sha256 the fabric file; proposal_file: where it is not at its usual path."""
     files.read()
-    outcome: Result = {"sha256": sha256, "proposal_file": None, "objections": []}
+    outcome: Result = {"sha256": sha256, "proposal_file": None, "objections": [], "lines": []}
     if files.sha256 == sha256:
         return {**outcome, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
     found = proposal.accept(files.path, sha256, files.base, proposal_file or files.proposal)
@@ -78,10 +92,11 @@ def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     return {
         **outcome,
         "sha256": found.sha256,
-        "changes": found.changes,
+        "changes": differences.tray_changes(files.before, found.fabric),
         "objections": found.objections,
+        "lines": review.all_changes(files.before, found.fabric, {}),
         "changed": True,
-        "diff": [*proposal.diff_text(files.before, found.fabric, found.changes), files.difference(found.sha256)],
+        "diff": [*differences.diff_text(files.before, found.fabric), files.difference(found.sha256)],
         "msg": f"{files.path} {becomes} the proposal with sha256 {found.sha256}{files.to_sign()}",
     }
 
@@ -134,7 +149,7 @@ def proposed(
     if failure:
         # What is placed and proposed stays; without a fabric file there is nothing to keep, and nothing is written.
         if known is not None:
-            state = mark_pending(placement.state, last.fabric, last.changes, known) if last else placement.state
+            state = mark_pending(placement.state, last.fabric, known) if last else placement.state
             files.write_state(state)
         # Without the findings of all trays: Ansible prints the whole result of a task that fails.
         raise PlacementError(f"{failure}; correct this and discover again: no place has changed")
@@ -146,7 +161,7 @@ def proposed(
         placement = _merge_with_pending(files, policy, merged, last, placement)
         if placement.fabric != files.before:
             result = _left_for_review(files, last, placement)
-            state = mark_pending(placement.state, placement.fabric, placement.changes, files.before)
+            state = mark_pending(placement.state, placement.fabric, files.before)
         else:
             result = _unchanged(files)
             state = mark_accepted(placement.state, placement.fabric)
@@ -179,18 +194,18 @@ def proposed(
         "warnings": [row["message"] for row in merged.findings],
         "summary": summary,
         "diff": [
-            *proposal.diff_text(files.before, placement.fabric, placement.changes),
+            *differences.diff_text(files.before, placement.fabric),
             *([files.difference(result["sha256"])] if placement.fabric != files.before else []),
-            *proposal.state_diff_text(files.state, state),
+            *differences.state_diff_text(files.state, state),
         ],
         "msg": msg,
     }
 
 
-def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric, earlier: Sequence[Change] = ()) -> Placement:
+def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric) -> Placement:
     """The placement from this fabric; FabricFileError where the file that is to be written would be invalid."""
     rows, before = merged.observations, files.before
-    placement = place(fabric, files.state, rows, {row.tray for row in rows}, files.now, policy, merged, before, earlier)
+    placement = place(fabric, files.state, rows, {row.tray for row in rows}, files.now, policy, merged, before)
     if placement.fabric != files.before:
         fabric_file.check(placement.fabric.as_dict(), files.path)
     return placement
@@ -205,13 +220,13 @@ def _merge_with_pending(
     left for review.
     """
     targets = {row.tray for row in merged.observations}
-    changes = [change for change in last.changes if change["tray"] not in targets] if last else []
-    if last and (changes or kept_domains(files.before, last.fabric, targets)):
+    changed = {row["tray"] for row in differences.tray_changes(files.before, last.fabric)} if last else set()
+    if last and (changed - targets or kept_domains(files.before, last.fabric, targets)):
         # Where trays of both claim the same GPU or address, only a run on both can resolve it.
         with contextlib.suppress(fabric_file.FabricFileError):
             combined = merge_pending(files.before, last.fabric, targets)
             fabric_file.check(combined.as_dict(), files.path)
-            return _placed(files, policy, merged, combined, changes)
+            return _placed(files, policy, merged, combined)
     return placement
 
 
@@ -235,7 +250,7 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
 
 def _left_for_review(files: Files, last: proposal.Proposal | None, placement: Placement) -> Result:
     """Write the proposal, unless the pending one is the same."""
-    new = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
+    new = proposal.propose(files.base, placement.fabric, placement.objections, files.now)
     repeated = last is not None and new.repeats(last)
     if last and repeated:
         new = last

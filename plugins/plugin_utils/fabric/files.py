@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -139,8 +140,13 @@ class Files:
             "fabric_proposal_file": proposal_file,
             "fabric_proposal": sha256,
         }
-        extra = [word for name, value in given.items() if value for word in ("-e", f"{name}={value}")]
+        extra = [word for name, value in given.items() if value for word in ("-e", _extra(name, value))]
         return shlex.join(["ansible-playbook", *inventory, "rackscale.nvlink.accept", *extra])
+
+
+def _extra(name: str, value: str) -> str:
+    """A variable as -e takes it; as JSON where Ansible would take the value apart."""
+    return f"{name}={value}" if shlex.quote(value) == value else json.dumps({name: value})
 
 
 def _inventory() -> list[str]:

@@ -35,6 +35,8 @@ Objection = tuple[Finding, Collection[str]]
 
 # Kinds of changes of a tray's place or identity.
 _OF_PLACE = ("placed", "moved", "replaced")
+# By which the clock of a host may be ahead.
+_MAX_SKEW = datetime.timedelta(minutes=5)
 CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 
 
@@ -280,14 +282,15 @@ def _elsewhere(fabric: Fabric, policy: Policy) -> dict[str, tuple[str, str]]:
 def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
     if policy.max_age is None:
         return
-    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
+    now = datetime.datetime.fromisoformat(step.now)
+    times_of = now - datetime.timedelta(seconds=policy.max_age), now + _MAX_SKEW
     # Also of a tray that an earlier run has observed, whose proposal this one adds to.
     times = {name: row["observed_at"] for name, row in step.states.items()}
-    old = [tray for tray in step.trays(*_OF_PLACE) if not _is_since(times.get(tray), oldest)]
+    old = [tray for tray in step.trays(*_OF_PLACE) if not _is_in(times.get(tray), *times_of)]
     if old:
         message = (
             f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
-            "seconds; observe them again, or correct their clocks."
+            "seconds, or from the future; observe them again, or correct their clocks."
         )
         yield finding("source_too_old", message), old
 
@@ -310,8 +313,8 @@ def _lost_addresses(step: Step, _policy: Policy) -> Iterator[Objection]:
 def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
     # A chassis that another domain has comes with trays that move, which other gates check.
     known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
-    for name, domain in step.previous.domains.items():
-        before, now = set(domain["chassis_serials"]), set(step.fabric.domains[name]["chassis_serials"])
+    for name in [name for name in step.previous.domains if name in step.fabric.domains]:
+        before, now = (set(fabric.domains[name]["chassis_serials"]) for fabric in (step.previous, step.fabric))
         if before and now - known:
             message = (
                 f"NVLink domain {name} gets the chassis {summarize(natural_sorted(now - known))}; "
@@ -361,9 +364,10 @@ def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """Domain -> those that its trays were in before; domain before -> those that its trays are in now."""
     came: dict[str, set[str]] = defaultdict(set)
     went: dict[str, set[str]] = defaultdict(set)
-    for tray, old in step.before.items():
-        came[step.after[tray]].add(old)
-        went[old].add(step.after[tray])
+    # A proposal that a person has edited may lack trays and domains.
+    for tray in step.before.keys() & step.after.keys():
+        came[step.after[tray]].add(step.before[tray])
+        went[step.before[tray]].add(step.after[tray])
     return came, went
 
 
@@ -372,10 +376,10 @@ def _domains_of(fabric: Fabric) -> dict[str, str]:
     return {name: domain_of[tray["clique"]] for name, tray in fabric.trays.items()}
 
 
-def _is_since(observed_at: str | None, oldest: datetime.datetime) -> bool:
-    """Whether a time is valid and not before the oldest allowed one."""
+def _is_in(observed_at: str | None, oldest: datetime.datetime, newest: datetime.datetime) -> bool:
+    """Whether a time is valid and between the allowed ones."""
     try:
-        return observed_at is not None and datetime.datetime.fromisoformat(observed_at) >= oldest
+        return observed_at is not None and oldest <= datetime.datetime.fromisoformat(observed_at) <= newest
     except (ValueError, TypeError):
         return False
 

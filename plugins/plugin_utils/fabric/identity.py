@@ -56,7 +56,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def collect(previous: Fabric, observed: Mapping[str, Observation], policy: Polic
     for name, observation in observed.items():
         if observation.identity is None:
             continue
-        if name in LOCALHOST or name in policy.groups:
-            what = f"has the name of {'the controller' if name in LOCALHOST else 'a group of the inventory'}"
+        if name in RESERVED or name in policy.groups:
+            what = "has the name of the controller or of a group of the inventory"
             findings.append(tray_finding(name, "illegal_tray_name", what, "rename it in its source"))
         elif NODE_NAME.fullmatch(name):
             trays[name] = observation
@@ -201,7 +201,8 @@ def changed_domains(before: Fabric, after: Fabric) -> set[str]:
         if after.domains.get(name, row)["cluster_uuid"] != row["cluster_uuid"]
     }
     cliques = ((row, after.cliques.get(name, row)) for name, row in before.cliques.items())
-    return domains.union(old["domain"] for old, new in cliques if old["clique_id"] != new["clique_id"])
+    domains.update(old["domain"] for old, new in cliques if old["clique_id"] != new["clique_id"])
+    return domains & after.domains.keys()
 
 
 def findings(before: Fabric, after: Fabric) -> Iterator[Finding]:

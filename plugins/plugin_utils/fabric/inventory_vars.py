@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     TrayState,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import LOCALHOST, NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
@@ -57,7 +57,7 @@ class Plan:
 
     hosts: tray -> its own variables, in the order of blocks, then of names; unplaced trays last.
     groups: name -> group, parents before children; without ROOT, which contains every host.
-    vars: variables of ROOT, the defaults for all hosts.
+    vars: variables of ROOT, the defaults for all hosts. unreviewed: the hosts that are not in ROOT.
     invalid: names in the state that no tray can have; they are left out.
     """
 
@@ -65,12 +65,15 @@ class Plan:
     groups: dict[str, Group] = field(default_factory=dict)
     vars: dict[str, Any] = field(default_factory=dict)
     invalid: list[str] = field(default_factory=list)
+    unreviewed: set[str] = field(default_factory=set)
 
 
-def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> Plan:
+def plan(fabric: Fabric, state: State | None, groups: Collection[str] = (), is_reviewed: bool = True) -> Plan:
     """Plan the groups and hosts of a fabric; without a state every tray is present with unknown health.
 
-    groups: the names of groups that the inventory has already.
+    groups: the names of groups that the inventory has already. is_reviewed: whether the fabric is that of a fabric
+    file. Then a tray that the state alone has is in UNPLACED_GROUP and in no group where plays go: nobody has reviewed
+    its name. Live sources alone have no other trays.
     """
     result = Plan()
     for name in fabric.domains:
@@ -90,12 +93,18 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = ()) -> P
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
         # The state file accepts any name, since a finding may be about an invalid one.
-        if name in LOCALHOST or name in groups or not NODE_NAME.fullmatch(name):
+        if name in RESERVED or name in groups or not NODE_NAME.fullmatch(name):
             result.invalid.append(name)
             continue
         result.hosts[name] = _own(name, None, states[name])
         result.groups[UNPLACED_GROUP].hosts.append(name)
+    if is_reviewed:
+        result.groups[UNPLACED_GROUP].parent = "all"
+        result.groups[UNPLACED_GROUP].vars.update(result.vars)
+        result.unreviewed.update(result.groups[UNPLACED_GROUP].hosts)
     for name, own in result.hosts.items():
+        if name in result.unreviewed:
+            continue
         for group_of, key in ((_BY_HEALTH, "nvlink_health"), (_BY_STATE, "nvlink_state")):
             if own[key] in group_of:
                 result.groups[group_of[own[key]]].hosts.append(name)

@@ -39,7 +39,7 @@ def overlaid(
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, with the state that is observed now."""
     placed = place(fabric, state, observations, [row.tray for row in observations], now, Policy())
-    return fabric, mark_pending(placed.state, placed.fabric, placed.changes, fabric)
+    return fabric, mark_pending(placed.state, placed.fabric, fabric)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     operations,
     products,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import tray_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.identity import Claims, Names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -92,15 +93,14 @@ def place(
     policy: Policy,
     sources: Merged | None = None,
     accepted: Fabric | None = None,
-    earlier: Sequence[Change] = (),
 ) -> Placement:
     """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
     observations: at most one for each target. A target without one gave no answer; observations of other trays are
     ignored. now: UTC as in 2026-11-21T05:00:00Z. sources: findings about the sources, for the state, and the blocks of
     a running Slurm: no other clique gets their names and positions, and those without a known tray stay reserved.
-    accepted: the fabric of the fabric file, where `previous` has changes of a pending proposal too: its overrides, and
-    the changes `earlier` of trays that are not targets, which the gates check together with those of this run.
+    accepted: the fabric of the fabric file, where `previous` has changes of a pending proposal too, which the gates
+    check together with those of this run.
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
@@ -126,7 +126,7 @@ def place(
     findings += operations.smaller(fabric, observed)
     findings += [finding("gpu_missing", message) for message, _trays in products.fewer_gpus(observed)]
     state = _observed(previous_state, observed, claimed, fabric.trays, findings, now)
-    changes = [*earlier, *placed.changes]
+    changes = tray_changes(accepted, fabric)
     overridden = [row for row in previous.overrides if row not in accepted.overrides]
     step = gates.Step(accepted, fabric, changes, now, state.trays, observed, unplaced, claimed.held)
     verdict = gates.check(step, policy, overridden)
@@ -142,11 +142,8 @@ def place(
     )
 
 
-# Kind of a change -> the fields of an observation that the site sets.
-_SETTINGS = {
-    "name": ("slurm_node", "kubernetes_node", "ansible_host"),
-    "cluster": ("slurm_cluster", "kubernetes_cluster"),
-}
+# The fields of an observation that the site sets.
+_SETTINGS = ("slurm_node", "kubernetes_node", "ansible_host", "slurm_cluster", "kubernetes_cluster")
 
 
 def _placed(
@@ -177,12 +174,11 @@ def _placed(
 
 
 class _Trays:
-    """The trays and domains of the next fabric, and how the trays differ from the previous one."""
+    """The trays and domains of the next fabric."""
 
     def __init__(self, previous: Fabric, claims: Claims, now: str) -> None:
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.domains: dict[str, Domain] = {}
-        self.changes: list[Change] = []
         self.findings: list[Finding] = []
         self._previous, self._claims, self._date = previous, claims, now[:10]
 
@@ -190,7 +186,6 @@ class _Trays:
         """Place a claimed tray in a clique, or update what changed."""
         old, claim = self._previous.trays.get(name), self._claims.trays[name]
         if old is None:
-            why = f"placed {self._date}: {self._where(name)}"
             self.trays[name] = {
                 "clique": clique,
                 "tray_index": claim.tray_index,
@@ -198,9 +193,8 @@ class _Trays:
                 "imex_address": imex_address,
                 "slurm_node": claim.slurm_node or name,
                 "kubernetes_node": claim.kubernetes_node or name,
-                "why": why,
+                "why": f"placed {self._date}: {self._where(name)}",
             }
-            self._change(name, None, clique, "placed", why)
         elif (clique, imex_address) != (old["clique"], old["imex_address"]) or not _same_hardware(claim, old):
             self._update(name, old, claim, clique, imex_address)
         if imex_address is None:
@@ -213,38 +207,28 @@ class _Trays:
         # A source that reports no GPUs, such as a node label, does not remove the known ones.
         gpus = set(claim.gpu_uuids) or known
         new = cast(Tray, dict(old))
-        steps: list[tuple[str, str]] = []
         if gpus < known:
             lost = f"reports {len(gpus)} of its {count(len(known), 'GPU')} in the fabric file"
             self._report(name, "gpu_missing", lost, "reset or replace the missing GPUs")
         elif gpus != known:
             new["gpu_uuids"] = list(claim.gpu_uuids)
-            steps.append(("gpus", f"{len(gpus - known)} of {count(len(gpus), 'GPU')} new"))
-        if claim.tray_index is not None and claim.tray_index != old["tray_index"]:
+        if claim.tray_index is not None:
             new["tray_index"] = claim.tray_index
-            steps.append(("slot", f"tray_index {_shown(old['tray_index'])} -> {claim.tray_index}"))
-        if imex_address != old["imex_address"]:
-            new["imex_address"] = imex_address
-            steps.append(("address", f"imex_address {_shown(old['imex_address'])} -> {_shown(imex_address)}"))
+        new["clique"], new["imex_address"] = clique, imex_address
         replaced = bool(known) and not gpus & known
         others = natural_sorted({self._owner_of[gpu] for gpu in gpus & self._owner_of.keys()}) if replaced else []
         whose = f", its GPUs are those of {summarize(others)}" if others else ", all its GPUs are new"
         if clique != old["clique"]:
-            new["clique"] = clique
             new["why"] = f"moved {date} from {old['clique']}: {where}{whose if replaced else ''}"
-            steps = [("moved", new["why"])]
         elif replaced:
             new["why"] = f"replaced {date}: {where}{whose}"
-            steps = [("replaced", new["why"])]
         if others:
             what = f"has the GPUs that {summarize(others)} had"
             self._report(name, "tray_replaced", what, "check whether host names are exchanged before you accept it")
         elif replaced:
             remedy = "accept the proposal if the tray was replaced"
             self._report(name, "tray_replaced", "has none of its previous GPUs", remedy)
-        if steps:
-            self.trays[name] = new
-            self._change(name, old["clique"], clique, steps[0][0], "; ".join(text for _kind, text in steps))
+        self.trays[name] = new
 
     @cached_property
     def _owner_of(self) -> dict[str, str]:
@@ -253,24 +237,15 @@ class _Trays:
 
     def set(self, name: str, observation: Observation) -> None:
         """Set what the site sets for a placed tray; all other values stay. An empty cluster removes the key."""
-        for kind, keys in _SETTINGS.items():
-            tray = self.trays[name]
-            given = {key: getattr(observation, key) for key in keys}
-            if given.get("ansible_host") == name:
-                del given["ansible_host"]
-            values = {key: new for key, new in given.items() if new is not None and new != tray.get(key, "")}
-            if values:
-                steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {new or 'none'}" for key, new in values.items())
-                self.trays[name] = cast(Tray, {key: value for key, value in {**tray, **values}.items() if value != ""})
-                if name in self._previous.trays:
-                    self._change(name, tray["clique"], tray["clique"], kind, steps)
+        given = {key: getattr(observation, key) for key in _SETTINGS}
+        if given["ansible_host"] == name:
+            del given["ansible_host"]
+        values = {**self.trays[name], **{key: new for key, new in given.items() if new is not None}}
+        self.trays[name] = cast(Tray, {key: value for key, value in values.items() if value != ""})
 
     def _where(self, name: str) -> str:
         uuid, clique_id = self._claims.identity(name)
         return f"attached in clique {uuid}.{clique_id}"
-
-    def _change(self, name: str, old: str | None, new: str, kind: str, why: str) -> None:
-        self.changes.append({"tray": name, "from": old, "to": new, "kind": kind, "why": why})
 
     def _report(self, name: str, code: str, what: str, remedy: str) -> None:
         self.findings.append(tray_finding(name, code, what, remedy))
@@ -315,10 +290,6 @@ def _check_unique_nodes(trays: Mapping[str, Tray], key: str, cluster_key: str) -
 def _same_hardware(claim: Observation, tray: Tray) -> bool:
     same_gpus = not claim.gpu_uuids or list(claim.gpu_uuids) == tray["gpu_uuids"]
     return same_gpus and claim.tray_index in (None, tray["tray_index"])
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 Running = tuple[str, int]
@@ -568,11 +539,11 @@ def _tray_state(
     }
 
 
-def mark_pending(state: State, proposed: Fabric, changes: Iterable[Change], accepted: Fabric | None) -> State:
+def mark_pending(state: State, proposed: Fabric, accepted: Fabric | None) -> State:
     """The state to write while a fabric is a pending proposal: the fabric file still has the old places."""
     places = accepted.trays if accepted else {}
     trays = dict(state.trays)
-    for change in changes:
+    for change in tray_changes(accepted or Fabric(), proposed):
         name = change["tray"]
         if name not in trays or change["from"] == change["to"]:
             continue

@@ -12,6 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff, tray_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
     STALE,
@@ -21,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal, structure_diff
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal
 
 # A person reads a screen or two; the Markdown has all rows.
 MAX_ROWS = 40
@@ -58,6 +59,14 @@ def table(changes: Iterable[Change], gates: Mapping[str, Iterable[str]], more_in
     return lines
 
 
+def all_changes(before: Fabric, after: Fabric, gates: Mapping[str, Iterable[str]]) -> list[str]:
+    """All that a file changes of another, in lines for a terminal; gates: as in table()."""
+    more_in = "the output of --check --diff"
+    rest = structure_diff(before, after)
+    more = [f"and {count(len(rest) - MAX_ROWS, 'more change')}, in {more_in}"] if len(rest) > MAX_ROWS else []
+    return [*table(tray_changes(before, after), gates, more_in), *rest[:MAX_ROWS], *more]
+
+
 def objection_lines(objections: Iterable[Finding]) -> list[str]:
     """A line for each gate that objects."""
     return [f"gate {row['code']} objects: {row['message']}" for row in objections]
@@ -74,7 +83,7 @@ def markdown(proposed: Proposal, before: Fabric, gates: Mapping[str, Iterable[st
         "Proposal of the next fabric file": [made_from],
         "Accept exactly this proposal with": [accept],
         "Gates that object": objection_lines(proposed.objections),
-        "Trays": table(proposed.changes, gates),
+        "Trays": table(tray_changes(before, proposed.fabric), gates),
         "Domains, cliques and blocks": structure_diff(before, proposed.fabric),
     }
     return "\n".join(f"# {title}\n\n{_code(lines or ['none'])}" for title, lines in parts.items())

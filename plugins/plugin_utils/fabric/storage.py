@@ -11,10 +11,11 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 _REMEDIES = {
     errno.ENOSPC: "free space on its file system",
@@ -45,7 +46,7 @@ def append_line(path: str, line: bytes) -> None:
     The caller holds the lock of the fabric file. Nothing is rewritten, so the file may be append-only (chattr +a).
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o664)
         with open(descriptor, "ab", buffering=0) as file:
             size = os.fstat(descriptor).st_size
             # A run that was killed in the middle of its line must not spoil this one.
@@ -71,6 +72,28 @@ def remove(path: str) -> None:
         atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
         raise cannot(path, "be removed", error) from None
+
+
+def check_output(variable: str, paths: Mapping[str, str | None], mark: bytes) -> None:
+    """FabricFileError where a file that a person wants written is another file of the run, or not its earlier output.
+
+    So whatever reads a file, it is not replaced by accident. paths: variable -> path; without one there is no output.
+    mark: what each content of this output has.
+    """
+    path = paths[variable]
+    if not path:
+        return
+    for name, other in paths.items():
+        if name != variable and other and os.path.realpath(other) == os.path.realpath(path):
+            raise FabricFileError(f"{variable}: {path} belongs to {name}; name another file")
+    try:
+        data = atomic.read(path, MAX_FLEET_FILE)
+    except OSError as error:
+        raise FabricFileError(f"{variable}: {path} is not replaced ({error.strerror}); name another file") from None
+    if data and mark not in data:
+        raise FabricFileError(
+            f"{variable}: {path} is not replaced, since no earlier run has written it; name another file, or remove it"
+        )
 
 
 @contextlib.contextmanager
@@ -118,8 +141,7 @@ def _take(lock: str) -> int:
 
 def _holder(lock: str) -> str:
     try:
-        with open(lock, encoding="utf-8") as file:
-            holder = json.load(file)
+        holder = json.loads(atomic.bounded(lock))
         return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown process"

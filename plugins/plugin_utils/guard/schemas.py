@@ -61,6 +61,7 @@ def _finding(value: Schema) -> Schema:
         **dict.fromkeys(("part", *Subject.__annotations__), _NAME),
         "gpu": _SIMPLE["int"],
         "nodes": {"type": "null"},
+        "trays": {"type": "null"},
     }
     properties = {
         **subjects,

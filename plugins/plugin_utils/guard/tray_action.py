@@ -42,6 +42,8 @@ class GuardedAction(ActionBase):
 
     UNCHANGED: Mapping[str, Any] = MappingProxyType({})
     """What act() need not return."""
+    _asked: tuple[str, Mapping[str, Check]] | None = None
+    # While a module is asked: its host and its schema.
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
@@ -81,12 +83,14 @@ class GuardedAction(ActionBase):
             raise AnsibleActionFail(site_variables.joined(wrong) if wrong else str(error)) from None
 
     def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> Result:
-        """As Ansible's own, without control characters: it shows what a host prints around an answer as a warning.
+        """As Ansible's own, without control characters, and of a module's answer what is accepted of it alone.
 
-        The JSON of an answer has none that is not encoded.
+        Ansible shows what a host prints around an answer, and takes warnings and keys of its own from it, before
+        _execute_module() returns.
         """
         done: Result = super()._low_level_execute_command(*args, **kwargs)
-        return {key: printable(value) if key in ("stdout", "stderr") else value for key, value in done.items()}
+        texts = {key: printable(value) if key in ("stdout", "stderr") else value for key, value in done.items()}
+        return {**texts, "stdout": trust.printed(texts.get("stdout", ""), *self._asked)} if self._asked else texts
 
     def run_module(
         self,
@@ -102,6 +106,7 @@ class GuardedAction(ActionBase):
         program of this question is left on the controller.
         """
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname"))
+        self._asked = host, schema
         with deadline(seconds) as expired:
             try:
                 with limited_memory(MAX_MEMORY) if self._connection.transport != "local" else nullcontext():

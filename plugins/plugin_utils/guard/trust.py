@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,11 @@ trays with their addresses has 0.5 MB)."""
 _FACT = "ansible_facts."
 # They may hold objects of Ansible.
 _MESSAGES = ("warnings", "deprecations", "exception")
+_INTERNAL = "_ansible_"
+# Ansible shows them as they are before it returns the answer.
+_SHOWN = ("warnings", "deprecations")
+# From the first line that begins an object to the last one that ends one, as in Ansible.
+_ANSWER = re.compile(r"^ *(\{.*\}) *$", re.MULTILINE | re.DOTALL)
 
 
 def foreign_variables(facts: Any) -> list[str]:
@@ -83,6 +89,23 @@ def controller_value(task_vars: Variables, name: str, default: Any = None) -> An
     # Without an inventory it has localhost, and a length of 0.
     hostvars = task_vars.get("hostvars", {})
     return hostvars["localhost"].get(name, default) if "localhost" in hostvars else default
+
+
+def printed(text: str, host: str, schema: Mapping[str, schemas.Check]) -> str:
+    """What a module printed, reduced to the JSON of what is accepted of its answer; a text without an answer as it is.
+
+    Nothing around the answer stays, and no warning: the modules of this collection return findings. text: without
+    control characters, so that its lines are those that Ansible reads.
+    """
+    found = _ANSWER.search(text)
+    try:
+        answer = json.loads(found[1]) if found else None
+    except (ValueError, RecursionError) as error:
+        return "" if isinstance(error, RecursionError) else text
+    if answer is None:
+        return text
+    own = {key: value for key, value in answer.items() if key not in _SHOWN and not key.startswith(_INTERNAL)}
+    return json.dumps(accepted(host, own, schema))
 
 
 def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:
@@ -122,7 +145,7 @@ def _reduced(values: Result, schema: Mapping[str, schemas.Check], prefix: str = 
 
 def _checked(key: str, value: Any, schema: Mapping[str, schemas.Check]) -> Any:
     """What is kept of the value of a key, or of a fact (`ansible_facts.KEY`); ValueError if it is dropped."""
-    if key.startswith("_ansible_"):
+    if key.startswith(_INTERNAL):
         # Written by the controller's side of Ansible, which removes such keys from what a module printed.
         return value
     check = schema.get(key) or schemas.OF_ANY_MODULE.get(key)

@@ -121,12 +121,22 @@ def decide(
 def leaves_partially(
     clique: Clique, rows: Mapping[str, Stored], options: Arguments, play: Collection[str]
 ) -> Finding | None:
-    """The finding on a clique whose new owner runs no IMEX domain, while trays that the run leaves out stay in it.
+    """The finding on a clique whose new owner runs no IMEX domain, while some of its trays stay in it.
 
-    Their daemons would keep the others in their node lists. Such a tray offers its record, or is connected to a member
-    of the run; one that does neither has left the domain or is off, and a tray that missed the change may follow alone.
+    Their daemons would keep the others in their node lists, and Slurm sends jobs to the others. A tray of the run stays
+    where it failed, as with a job on it, or has another owner. One that the run leaves out offers its record, or is
+    connected to a member of the run; one that does neither has left the domain or is off, and a tray that missed the
+    change may follow alone.
     rows: of `inspect`, which know the host of a tray that has another name in the inventory. options: of imex_domain.
     """
+    ends = f"Owner {options['owner']} ends the IMEX domain of clique {clique.name}, but"
+    for tray, row in rows.items():
+        keeps = row.get("owner") in domain.SERVICE_OWNERS
+        stays = (keeps or row.get("failed")) and row.get("running") and is_in_domain(row)
+        if stays and tray not in options["allow_outdated"]:
+            failed = f"failed ({sentence(row.get('msg')) or 'no reason'}) while its daemon runs; fix that first"
+            why = f"has imex_owner {row['owner']}; set one owner for all trays of a clique" if keeps else failed
+            return _partial(clique, f"{ends} {tray} {why}, stop its daemon, or name it in imex_allow_outdated.", tray)
     inspected = {tray: row for tray, row in rows.items() if not row.get("failed")}
     outside = [
         tray
@@ -141,10 +151,22 @@ def leaves_partially(
         return None
     return _partial(
         clique,
-        f"Owner {options['owner']} ends the IMEX domain of clique {clique.name}, but this run leaves out"
-        f" {summarize(outside)}; run it on the whole clique (serial must not split it), or name trays that may keep an"
-        " outdated list in option allow_outdated.",
+        f"{ends} this run leaves out {summarize(outside)}; run it on the whole clique (serial must not split it), or"
+        " name trays that may keep an outdated list in option allow_outdated.",
     )
+
+
+def is_in_domain(row: Stored) -> bool:
+    """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
+    facts, record = row.get("facts"), row.get("record")
+    if record:
+        return record.get("owner") != domain.JOB
+    if not facts:
+        return bool(row.get("running"))
+    # A member may be compromised, and lack it.
+    by_service = any(entry.get("owner") == "service" for entry in facts.get("owners") or ())
+    # The daemon of a new image has no list.
+    return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
 
 
 def is_up_to_date(own: Stored, decision: Decision) -> bool:

@@ -201,6 +201,9 @@ class Phases:
         if not _is_leaving(rows.get(self.tray, {}), self.owner):
             return None
         partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts)
+        # A job may have begun since on any of them.
+        stays, nodes = self.values["allow_outdated"], zip(clique.trays, clique.slurm_nodes)
+        self.plan["slurm_nodes"] = [node for tray, node in nodes if tray not in stays]
         # Reported once.
         first = next((tray for tray in clique.trays if _is_leaving(rows.get(tray, {}))), self.tray)
         return self._blocked(partial, self.tray == first) if partial else None
@@ -221,9 +224,11 @@ class Phases:
             self._store("start", {"failed": False, "unchanged": True})
             return {}
         result = self._on_tray("start", "start")
-        # Trays that were lost between the two phases are outdated too.
-        reached = [tray for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")]
-        lost = [tray for tray in reached if rows.get(tray, {}).get("sha256") != self._digest(clique)]
+        # Trays that were lost between the two phases are outdated too, unless they had the list before.
+        digest = self._digest(clique)
+        reached = {tray: row for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")}
+        had = [tray for tray, row in reached.items() if (record := row.get("record")) and record["sha256"] == digest]
+        lost = [tray for tray in reached if tray not in had and rows.get(tray, {}).get("sha256") != digest]
         found = imex_clique.outdated_findings(clique, lost, own.get("generation", 0))
         return self._with_findings(result, found, clique)
 
@@ -422,23 +427,10 @@ def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> l
     return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
 
 
-def _is_in_domain(row: Stored) -> bool:
-    """Whether a tray runs an IMEX domain for its clique, or has its node list; not one for a job or in a container."""
-    facts, record = row.get("facts"), row.get("record")
-    if record:
-        return record.get("owner") != domain.JOB
-    if not facts:
-        return bool(row.get("running"))
-    # A member may be compromised, and lack it.
-    by_service = any(entry.get("owner") == "service" for entry in facts.get("owners") or ())
-    # The daemon of a new image has no list.
-    return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
-
-
 def _is_leaving(row: Stored, owner: str = "") -> bool:
     """Whether a tray comes to the change of its owner and leaves its IMEX domain by that. owner: the row's own."""
     stays = row.get("failed") or (owner or row.get("owner")) in domain.SERVICE_OWNERS
-    return not stays and bool(row.get("pending")) and _is_in_domain(row)
+    return not stays and bool(row.get("pending")) and imex_clique.is_in_domain(row)
 
 
 def _reporting_host(clique: Clique, rows: Mapping[str, Stored]) -> str | None:

@@ -49,8 +49,8 @@ class _Members(NamedTuple):
         return {peers.key(line): tray for tray, line in self.lines.items()}
 
 
-_Problem = tuple[str, "str | None", str]
-"""A finding's code, the tray at fault, None for the clique, and the message."""
+_Problem = tuple[str, "str | Sequence[str] | None", str]
+"""A finding's code, the tray or trays at fault, None for the clique, and the message."""
 
 
 def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Facts | None]) -> Verdict:
@@ -63,13 +63,20 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
     known = _Members(clique, dict(members), answered)
     disconnected = tuple(_disconnected_pairs(known))
     problems = [*_lists(known), *_versions(known), *_states(known)]
-    problems += _pairs(known, disconnected, {code for code, _tray, _message in problems})
+    problems += _pairs(known, disconnected, problems)
     ok = not disconnected and len(answered) == len(members) and all(entry["ready"] for entry in answered.values())
     if ok and not problems:
         # All may be connected while the daemon of one does not answer the others.
         problems += _domain_states(known)
-    findings = tuple(finding(code, message, clique=clique, tray=tray) for code, tray, message in problems)
+    findings = tuple(
+        finding(code, message, clique=clique, tray=_only(_named_trays(trays)), trays=_named_trays(trays))
+        for code, trays, message in problems
+    )
     return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, findings)
+
+
+def _named_trays(trays: str | Sequence[str] | None) -> list[str]:
+    return [trays] if isinstance(trays, str) else [*(trays or ())]
 
 
 def _only(trays: Sequence[str]) -> str | None:
@@ -92,7 +99,7 @@ def _lists(known: _Members) -> Iterator[_Problem]:
     if wrong:
         yield (
             "imex_list_differs",
-            _only(wrong),
+            wrong,
             f"The IMEX node list on {summarize(wrong)} is not that of clique {known.clique}; write one list on all its"
             " trays, then stop all daemons and start all.",
         )
@@ -102,7 +109,7 @@ def _lists(known: _Members) -> Iterator[_Problem]:
         odd = [tray for tray, value in hashes.items() if value != usual]
         yield (
             "imex_list_differs",
-            _only(odd),
+            odd,
             f"The IMEX node list on {summarize(odd)} names the same trays as the rest of clique {known.clique} in other"
             " bytes; write one list on all its trays, then stop all daemons and start all.",
         )
@@ -120,7 +127,7 @@ def _versions(known: _Members) -> Iterator[_Problem]:
         yield (
             "imex_peer_version",
             # Of two trays, either may be wrong.
-            _only(list(odd)) if most > next_most else None,
+            list(odd) if most > next_most else list(versions),
             f"The rest of clique {known.clique} runs IMEX {usual}, but not {summarize(list(odd.values()))} (!V!), and"
             " members of two versions do not connect; install one version of driver and package.",
         )
@@ -158,13 +165,23 @@ def _why_not_ready(known: _Members, tray: str, entry: Facts) -> tuple[str, str]:
 
 def _domain_states(known: _Members) -> Iterator[_Problem]:
     states = {tray: entry["domain_state"] for tray, entry in known.facts.items() if entry["domain_state"] in _NOT_UP}
+    silent = Counter(
+        known.names.get(peers.key(peer["host"]), peer["host"])
+        for tray in states
+        for peer in known.facts[tray]["peers"]
+        if peer.get("state") == "unavailable"
+    )
     if states:
+        answers = "does not answer" if len(silent) == 1 else "do not answer"
+        named = f", where {summarize(list(silent))} {answers} (UNAVAILABLE); open port 50005 there"
+        unknown = "; see nvidia-imex-ctl -N there for the member that is UNAVAILABLE, and open port 50005 to it"
         yield (
             "imex_not_ready",
-            _only(list(states)),
+            # One tray may lie on another.
+            _only([tray for tray, number in silent.items() if number > 1]) or _only(list(states)),
             f"All members of clique {known.clique} are ready and connected, but its IMEX domain is"
-            f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}; see nvidia-imex-ctl -N there"
-            " for the member that is UNAVAILABLE, and check that port 50005 is open between members.",
+            f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}{named if silent else unknown},"
+            " and restart the clique if that does not help.",
         )
 
 
@@ -180,9 +197,11 @@ def _disconnected_pairs(known: _Members) -> Iterator[tuple[str, str, str]]:
                 yield tray, other, connection
 
 
-def _pairs(known: _Members, disconnected: Sequence[tuple[str, str, str]], codes: set[str]) -> Iterator[_Problem]:
-    """Pairs that no finding explains yet; members that are down or unreachable explain theirs. codes: of findings."""
-    clique = known.clique
+def _pairs(
+    known: _Members, disconnected: Sequence[tuple[str, str, str]], problems: Sequence[_Problem]
+) -> Iterator[_Problem]:
+    """Pairs that no problem explains yet; members that have one, are down or unreachable explain theirs."""
+    clique, codes = known.clique, {code for code, _trays, _message in problems}
     for word, code in peers.MISMATCHES.items():
         pairs = [pair for pair in disconnected if pair[2] == word]
         if not pairs or code in codes:
@@ -198,9 +217,17 @@ def _pairs(known: _Members, disconnected: Sequence[tuple[str, str, str]], codes:
                 f"{_named(pairs)} do not connect because of different {what}, which the files of clique {clique} no"
                 " longer show; stop all its daemons, then start all."
             )
-        yield code, _common_tray(pairs), message
+        yield code, _common_tray(pairs) or sorted({tray for pair in pairs for tray in pair[:2]}), message
     ready = {tray for tray, entry in known.facts.items() if entry["ready"]}
     rest = [pair for pair in disconnected if pair[2] not in peers.MISMATCHES and pair[0] in ready and pair[1] in ready]
+    for tray in sorted({tray for pair in rest for tray in pair[:2]}):
+        # Without a list that it can read, a member that is ready has no peers.
+        own = [note for note in known.facts[tray]["findings"] if note["severity"] == ERROR]
+        if own:
+            problems = [*problems, (own[0]["code"], tray, f"{tray}: {own[0]['message']}")]
+            yield problems[-1]
+    known_by = {tray for _code, trays, _message in problems for tray in _named_trays(trays)}
+    rest = [pair for pair in rest if not known_by.intersection(pair[:2])]
     if not rest:
         return
     both = {(a, b) for a, b, _word in rest}
@@ -210,7 +237,7 @@ def _pairs(known: _Members, disconnected: Sequence[tuple[str, str, str]], codes:
     shared = f", and {culprit} is in each of these pairs" if culprit and len(rest) > 1 else ""
     yield (
         "imex_pair_disconnected",
-        culprit,
+        culprit or sorted({tray for pair in rest for tray in pair[:2]}),
         f"{_named(rest)} are {how}, though all are ready{shared}; open port 50000 both ways, and restart the clique if"
         " that does not help.",
     )

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 GAP = 3

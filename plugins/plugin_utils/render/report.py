@@ -112,7 +112,8 @@ def _sentence(
     if not shown.has_state:
         return f"{sentence}; their health is unknown without a state file."
     # Worst first.
-    named = [row["tray"] for row in problems if row["tray"] and row["severity"] != "info"]
+    rows = (row for row in problems if row["severity"] != "info")
+    named = [tray for row in rows for tray in row.get("trays") or [row["tray"]] if tray]
     bad = (tray.name for tray in shown.trays if tray.word not in (model.HEALTHY, node_states.RESERVED))
     names = [name for name in dict.fromkeys([*named, *bad]) if name not in context.without]
     attention = f"{summarize(names, 3) or 'none'} need{'s' * (len(names) < 2)} attention"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -214,7 +215,9 @@ def text(scheduler: str, topology: Topology, cluster_id: str = "") -> str:
     made, path = environment("schedulers"), topology.templates.get(scheduler)
     values = {row.name: getattr(topology, row.name) for row in fields(topology)}
     try:
-        template = made.from_string(Path(path).read_text()) if path else made.get_template(f"{scheduler}.yaml.j2")
+        template = (
+            made.from_string(atomic.bounded(path).decode()) if path else made.get_template(f"{scheduler}.yaml.j2")
+        )
         return template.render(values, cluster_id=cluster_id).rstrip() + "\n"
     except (OSError, ValueError, TemplateError) as error:
         raise SchedulersError(f"templates, {scheduler}: {path} cannot be rendered ({error}); correct it") from None

@@ -17,7 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 SCHEMA_VERSION = 1
 # Lists the files that were written.
@@ -83,8 +85,8 @@ class Plan:
             ) from None
 
 
-def plan(root: str, files: Mapping[str, File], parts: set[str]) -> Plan:
-    """Compare a tree with its desired files.
+def plan(root: str, files: Mapping[str, File], parts: set[str], replace: bool = False) -> Plan:
+    """Compare a tree with its desired files; RenderError for a file that the manifest does not list, unless replace.
 
     Only files of ``parts`` are compared, so that a run of some generators keeps the files of the others.
     """
@@ -98,6 +100,12 @@ def plan(root: str, files: Mapping[str, File], parts: set[str]) -> Plan:
         before, after = _read(base, path), file.text.encode()
         if before != after:
             changes.append(Change(path, before, after))
+    foreign = [row.path for row in changes if row.before is not None and row.path not in written]
+    if foreign and not replace:
+        raise RenderError(
+            f"{root}: no earlier run has written {summarize(foreign)} there: use another directory, or replace what is"
+            " there with -e render_replace=true"
+        )
     listed = {path: entry for path, entry in written.items() if entry["part"] not in parts}
     for path, entry in sorted(written.items()):
         if path in files or path in listed:
@@ -128,7 +136,7 @@ def _written(base: Path) -> dict[str, dict[str, Any]]:
         files = json.loads(data)["files"]
         if all(_is_inside(path) and {"part", "sha256"} <= set(entry) for path, entry in files.items()):
             return dict(files)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     what = "is not a valid list of written files: remove it and the files of earlier runs"
     raise RenderError(f"{base / MANIFEST}: {what}")
@@ -143,7 +151,7 @@ def _read(base: Path, path: str) -> bytes | None:
                 f"{folder}: is a symbolic link, through which files outside {base} would change; remove the link"
             )
     try:
-        return atomic.read(str(file))
+        return atomic.read(str(file), MAX_FLEET_FILE)
     except OSError as error:
         raise RenderError(f"{file}: cannot be read ({error.strerror}): remove it or use another directory") from None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
@@ -44,7 +45,7 @@ class Verdict:
     ok: bool
     checked_at: str
     layers: tuple[Layer, ...]
-    failures: tuple[Mapping[str, str], ...]
+    failures: tuple[Mapping[str, Any], ...]
     uses: Mapping[str, Mapping[str, Any]] | None = None
     unknown: tuple[str, ...] = ()
     nodes: Mapping[str, str] | None = None
@@ -106,8 +107,8 @@ def _use(row: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _failure(row: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(row.get(key) or "") for key in _TEXTS}
+def _failure(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: str(row.get(key) or "") for key in _TEXTS}, "trays": [*map(str, as_list(row.get("trays")))]}
 
 
 def _worst_first(row: Mapping[str, str]) -> tuple[Any, ...]:

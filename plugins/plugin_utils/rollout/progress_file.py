@@ -14,9 +14,11 @@ import re
 from collections.abc import Mapping
 from typing import TypedDict
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 SCHEMA_VERSION = 1
 # States of a clique in the progress file. Skipped: a tray was unreachable when the wave started, which is no failure.
@@ -46,8 +48,7 @@ def check_name(rollout: str) -> str:
 def read(path: str) -> dict[str, Unfinished]:
     """The unfinished cliques of an earlier run; RolloutError for any other file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(atomic.bounded(path, MAX_FLEET_FILE))
         if document["schema_version"] != SCHEMA_VERSION:
             raise ValueError("schema_version")
         rows: dict[str, Unfinished] = {

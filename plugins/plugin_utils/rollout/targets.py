@@ -131,6 +131,17 @@ def wrong_parts(
             yield from (f"{name}: only --tags {part} reads it; add the tag or leave {name} out" for name in names)
 
 
+def named_like_groups(run: Run, where: str) -> Iterator[str]:
+    """One sentence for each tray with the name of a group, also of a source that is read after it.
+
+    Where a play names the group, Ansible takes the host. where: the fabric file, or what else has the trays.
+    """
+    ours = {*run.groups.get("nvlink", ()), *run.groups.get("nvlink_unplaced", ())}
+    for name in sorted(run.groups.keys() & set(run.groups.get("all", ()))):
+        if name in ours or name.startswith("nvlink"):
+            yield f"{where}: tray {name} has the name of a group of the inventory; rename it there"
+
+
 def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str]:
     """One sentence for each part of --limit that selects no host, and one where it leaves out localhost.
 

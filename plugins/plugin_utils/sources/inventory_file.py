@@ -27,7 +27,8 @@ def is_source(path: str) -> bool:
     """Whether a file is an inventory source of this plugin: by its name, or any YAML file that names the plugin."""
     if path.endswith(SUFFIXES):
         return True
-    if not path.endswith(_YAML):
+    # Ansible asks for each file of a folder, a FIFO too.
+    if not path.endswith(_YAML) or not os.path.isfile(path):
         return False
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     links,
     slurm,
     versions,
+    xids,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
@@ -33,6 +34,7 @@ Check = Callable[[Evidence], Iterator[failure.Failure]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     (findings.FABRIC_FILE, hardware.check),
     (findings.HARDWARE, links.check),
+    (findings.HARDWARE, xids.check),
     (findings.DRIVER, versions.check),
     (findings.CHANNELS, channels.check),
     (findings.IMEX, imex.check),
@@ -68,7 +70,7 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
     """The verdict. checked_at: RFC 3339, in UTC."""
     checked = layers(evidence)
     rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
-    failures = correlation.correlate(rows)
+    failures = correlation.correlate(rows, evidence)
     for row in failures:
         row["remediation"] = remediation(evidence, row, row["trays"])
     return {

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
-FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off")
+FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off", "imex_channel_missing")
 """Codes of findings on a tray's IMEX that belong to this layer."""
 
 
@@ -35,9 +35,11 @@ def check(evidence: Evidence) -> Iterator[Failure]:
                 yield failure("imex_channel_missing", CHANNELS, message, tray, clique, severity=ERROR)
             imex = evidence.imex.get(tray)
             for row in imex["findings"] if imex else ():
-                if row["code"] in FINDINGS:
+                is_missing = row["code"] == "imex_channel_missing"
+                if row["code"] in FINDINGS and not (missing and is_missing):
                     message = f"{tray}: {sentence(row['message'])}"
-                    yield failure(row["code"], CHANNELS, message, tray, clique)
+                    severity = ERROR if is_missing else None
+                    yield failure(row["code"], CHANNELS, message, tray, clique, severity=severity)
 
 
 def _devices(evidence: Evidence, tray: str) -> set[int]:

@@ -5,15 +5,18 @@
 
 A fault in a low layer causes failures in higher ones: a tray that is off is missing from its IMEX domain, a tray that
 moved has a node label of another clique. EXPLAINS maps a root cause to the codes that follow from it on the same tray;
-those failures are dropped from the verdict.
+those failures are dropped from the verdict. A fault outside the trays, such as one of an NVLink switch, is on all trays
+of a domain: their failures are one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, INFO, LAYERS, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, LAYERS, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 _WORST_FIRST = (ERROR, WARNING, INFO)
@@ -38,11 +41,13 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_list_differs"},
     "driver_missing": _NO_DRIVER | {"tray_subset_failed"},
     "version_mismatch": _NO_DRIVER,
-    "no_gpu": _NO_DRIVER,
-    "driver_timeout": _NO_DRIVER | {"backend_fallback"},
+    "no_gpu": _NO_DRIVER | {"nvlink_xid"},
+    "driver_timeout": _NO_DRIVER | {"backend_fallback", "nvlink_xid"},
     "driver_unreadable": _NO_DRIVER,
-    "gpu_lost": _NO_GPUS | {"recovery_action", "gpus_partly_attached"},
-    "gpu_missing": frozenset({"dra_node_outdated"}),
+    "gpu_lost": _NO_GPUS | {"recovery_action", "gpus_partly_attached", "nvlink_xid"},
+    "gpu_missing": frozenset({"dra_node_outdated", "nvlink_xid"}),
+    # What the driver says now is what the GPU needs, and resetting one resets all of the tray.
+    "recovery_action": frozenset({"nvlink_xid"}),
     "gpus_disagree": _NO_GPUS,
     "gpus_partly_attached": _NO_GPUS,
     "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
@@ -54,7 +59,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "fabric_not_supported": frozenset({"tray_not_attached"}),
     "fabric_unhealthy": frozenset({"fabric_degraded"}),
     "nvlink_links_degraded": frozenset({"fabric_degraded"}),
-    "nvlink_links_down": frozenset({"fabric_degraded", "fabric_unhealthy"}),
+    "nvlink_links_down": frozenset({"fabric_degraded", "fabric_unhealthy", "nvlink_xid"}),
     "tray_not_attached": _IN_KUBERNETES,
     "domain_uuid_changed": _PLACE,
     "clique_id_changed": _PLACE,
@@ -82,11 +87,12 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 }
 
 
-def correlate(failures: Iterable[Failure]) -> list[Failure]:
+def correlate(failures: Iterable[Failure], evidence: Evidence) -> list[Failure]:
     """The root causes, from the lowest layer up, errors first within a layer.
 
-    A failure is dropped where each of its trays has a root cause that explains it. A root cause takes the worst
-    severity of its consequences: a tray without a cluster UUID may need none, but not where the fabric file places it.
+    A failure is dropped where each of its trays has a root cause that explains it; one that names no tray is about all
+    of its clique. A root cause takes the worst severity of its consequences: a tray without a cluster UUID may need
+    none, but not where the fabric file places it. An Xid is the cause of what explains it.
     """
     rows = [row.copy() for row in failures]
     on_tray: dict[str, list[Failure]] = defaultdict(list)
@@ -95,14 +101,51 @@ def correlate(failures: Iterable[Failure]) -> list[Failure]:
             on_tray[tray].append(row)
     roots = []
     for row in rows:
-        causes = [
-            [root for root in on_tray[tray] if row["code"] in EXPLAINS.get(root["code"], ())] for tray in row["trays"]
-        ]
-        if not causes or not all(causes):
+        trays = row["trays"] or evidence.fabric.members.get(row["clique"] or "", [])
+        found = [[root for root in on_tray[tray] if row["code"] in EXPLAINS.get(root["code"], ())] for tray in trays]
+        if not found or not all(found):
             roots.append(row)
             continue
-        for root in (root for found in causes for root in found):
+        for root in (root for of_tray in found for root in of_tray):
             root["severity"] = min(root["severity"], row["severity"], key=_WORST_FIRST.index)
+            root["cause"] = row["cause"] if row["code"] == "nvlink_xid" else root["cause"]
     # Two controllers of one cluster report the same.
     unique = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in roots}
-    return sorted(unique.values(), key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])))
+    return sorted(
+        _of_domains([*unique.values()], evidence),
+        key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])),
+    )
+
+
+def _of_domains(failures: Sequence[Failure], evidence: Evidence) -> Iterator[Failure]:
+    """One failure for a code that all trays of a domain report, or of a clique, instead of one for each tray.
+
+    All that answered, and more than half of them, so that a run on a few trays says nothing of the others.
+    """
+    fabric = evidence.fabric
+    cliques: dict[str, list[str]] = defaultdict(list)
+    for clique, row in fabric.cliques.items():
+        cliques[f"NVLink domain {row['domain']}"].append(clique)
+    cliques.update({f"clique {clique}": [clique] for clique in fabric.cliques})
+    of_tray: dict[str, dict[str, list[Failure]]] = defaultdict(dict)
+    for failed in failures:
+        of_tray[failed["tray"] or ""].setdefault(failed["code"], []).append(failed)
+    for name, parts in cliques.items():
+        answered = [tray for clique in parts for tray in evidence.answered(clique)]
+        if len(answered) < 2 or 2 * len(answered) <= sum(len(fabric.members[clique]) for clique in parts):
+            continue
+        for code in [code for code in of_tray[answered[0]] if all(code in of_tray[tray] for tray in answered)]:
+            rows = [row for tray in answered for row in of_tray[tray].pop(code)]
+            yield _of_domain(rows, name, parts[0] if len(parts) == 1 else None)
+    yield from (row for codes in of_tray.values() for rows in codes.values() for row in rows)
+
+
+def _of_domain(rows: Sequence[Failure], name: str, clique: str | None) -> Failure:
+    first = min(rows, key=lambda row: _WORST_FIRST.index(row["severity"]))
+    trays = [*dict.fromkeys(tray for row in rows for tray in row["trays"])]
+    texts = {row["message"].removeprefix(f"{row['tray']}: ") for row in rows}
+    text = texts.pop() if len(texts) == 1 else f"one of them: {first['message']}"
+    message = f"All {causes.folded(trays)} of {name} that answer report this: {text}"
+    domain = CATALOGUE[first["code"]].symptom.domain
+    action = domain if domain and first["action"] in ("", "reset_gpu") else first["action"]
+    return {**first, "tray": None, "clique": clique, "trays": trays, "message": message, "action": action}

@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             if (code, tray) in reported or (blocked and code == "imex_timeout" and tray and _is_ready(facts[tray])):
                 continue  # nvidia-imex-ctl -N waits for a member that is off or hangs
             reported.add((code, tray))
-            yield failure(code, IMEX, sentence(note["message"]), tray, clique)
+            yield failure(code, IMEX, sentence(note["message"]), tray, clique, trays=note.get("trays", ()))
 
 
 def _notes(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None]) -> Iterator[tuple[Finding, str | None]]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVLinks in the layer hardware: links that are not at full speed, links that recover again and again, Xids.
+"""NVLinks in the layer hardware: links that are not at full speed, and links that recover again and again.
 
 A link may recover for days before it fails, and its counter alone says nothing about when. So a run compares the
 counters with those of the last run, which the verdict file keeps under ``links`` (memory())::
@@ -9,7 +9,7 @@ counters with those of the last run, which the verdict file keeps under ``links`
     {"r01t01": {"gpus": {"GPU-3d1c...": {"14": 505}}, "xid_at": 1795237200.1}}
 
 A GPU has an entry once it was read, with its links that have a counter other than 0. xid_at: when the newest Xid that
-was reported was logged, by the tray's clock. Pure functions.
+was reported was logged, by the tray's clock (xids.py). Pure functions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.links import LOG_DAYS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     COUNT,
     TEXT,
@@ -58,16 +58,6 @@ _GPU = schemas.compiled(
         links=rows(state={}, speed=_COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
     )
 )
-_XID = schemas.compiled(
-    form(
-        xid=COUNT,
-        last_at={"type": "number"},
-        pci_bus_id=TEXT,
-        fatal={"type": "boolean"},
-        gpu=_COUNT_OR_NONE,
-        link=_COUNT_OR_NONE,
-    )
-)
 _KNOWN_LINKS = schemas.compiled(
     {"type": "object", "patternProperties": {r"\A[0-9]{1,4}\Z": COUNT}, "additionalProperties": False}
 )
@@ -98,12 +88,6 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         ]
         if growing:
             yield failure("nvlink_link_recovering", HARDWARE, f"{tray}: {summarize(growing)}.", tray, clique)
-        new = [xid for xid in _xids(part) if xid["last_at"] > before["xid_at"]]
-        if new:
-            since = "since the last run" if tray in evidence.links_before else f"in the last {LOG_DAYS} days"
-            named = summarize(map(_xid_text, sorted(new, key=lambda xid: not xid["fatal"])))
-            message = f"{tray}: the kernel logged NVLink errors {since}: {named}."
-            yield failure("nvlink_xid", HARDWARE, message, tray, clique)
 
 
 def _expected(evidence: Evidence) -> dict[str, tuple[int | None, int | None]]:
@@ -139,7 +123,7 @@ def memory(evidence: Evidence) -> dict[str, Known]:
         if not gpus or len(gpus) < len(as_list(part.get("gpus"))):
             # A GPU that cannot be read now may be one that was read before.
             gpus = {**known["gpus"], **gpus}
-        kept[tray] = {"gpus": gpus, "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in _xids(part))])}
+        kept[tray] = {"gpus": gpus, "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in xids.logged(part))])}
     return kept
 
 
@@ -183,14 +167,3 @@ def _known(before: Object, tray: str) -> Known:
 def _gpus(part: Object) -> list[Object]:
     """The GPUs that were read and are well-formed."""
     return [gpu for gpu in as_list(part.get("gpus")) if fits(_GPU, gpu)]
-
-
-def _xids(part: Object) -> list[Object]:
-    return [xid for xid in as_list(part.get("xids")) if fits(_XID, xid)]
-
-
-def _xid_text(xid: Object) -> str:
-    """``Xid 149 of GPU 0 link 14 (fatal)``."""
-    gpu = f"GPU {xid['gpu']}" if xid.get("gpu") is not None else f"the GPU at {sentence(xid['pci_bus_id'])[:40]}"
-    link = "" if xid.get("link") is None else f" link {xid['link']}"
-    return f"Xid {xid['xid']} of {gpu}{link}{' (fatal)' if xid['fatal'] else ''}"

@@ -32,6 +32,18 @@ SHARED, SHARED_PLACE = "shared", "/opt/nvlink-lab-shared"
 # What a stopped host wrote, where it keeps its disk; whiteouts and opaque folders of the overlay are in the attributes.
 DISK = "disk.tar"
 TAR = ("tar", "--xattrs", "--xattrs-include=*", "--numeric-owner", "--warning=no-file-ignored")
+# The driver of a tray offers IMEX channels: with the major number of terminals, whose devices containers may create.
+CHANNELS = f"""\
+[Unit]
+Before=ssh.service slurmd.service
+ConditionPathExists={GPU_FILES}/gpus
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=sh -c "sed '/^Block/i 4 nvidia-caps-imex-channels' /proc/devices > /run/devices"
+ExecStart=mount --bind /run/devices /proc/devices
+"""
 AFTER_SLURMDBD = "[Unit]\nAfter=slurmdbd.service\n"
 
 
@@ -48,6 +60,7 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
         "etc/nvlink-lab/network.batch": batch,
         "etc/apt/sources.list": packages.sources(scenario.empty),
         "root/.ssh/authorized_keys": (lab / "key.pub").read_text(),
+        f"{UNITS}/nvlink-lab-channels.service": CHANNELS,
     }
     if scenario.slurm and name == CONTROLLER:
         texts["etc/slurm/slurm.conf"] = slurm_conf(scenario)
@@ -67,10 +80,11 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
     (files / "etc/ssh").mkdir()
     shutil.copy2(lab / "host_key", files / "etc/ssh/ssh_host_ed25519_key")
     shutil.copy2(lab / "host_key.pub", files / "etc/ssh/ssh_host_ed25519_key.pub")
+    wants = files / WANTS
+    wants.mkdir(parents=True)
+    (wants / "nvlink-lab-channels.service").symlink_to(f"/{UNITS}/nvlink-lab-channels.service")
     if scenario.slurm:
         _add_munge_key(files, lab / "munge.key", base)
-        wants = files / WANTS
-        wants.mkdir(parents=True)
         units = ["munge.service", "slurmctld.service" if name == CONTROLLER else "slurmd.service"]
         if scenario.slurm.accounting and name == CONTROLLER:
             (files / "etc/slurm/slurmdbd.conf").chmod(0o600)

@@ -254,6 +254,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
 static nvmlReturn_t device(nvmlDevice_t handle, const void *argument, gpu_t **gpu)
 {
     gpu_t *given = (gpu_t *)handle;
+    if (fault_is("slow"))
+        usleep(60 * 1000);
     if (!lab.initialized)
         return NVML_ERROR_UNINITIALIZED;
     if (!argument || given < lab.gpus || given >= lab.gpus + lab.count)

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 # Of a GB200: NVLinks, and the speed of each in MB/s.
 LINKS, LINK_SPEED = 18, 53125
 # Faults of the NVML library that the stand-in simulates: those of a faulty tray, then those of old drivers.
-_FAULTY = ("hang", "no_driver", "version_mismatch", "no_gpu", "no_permission", "hang_fabric", "crash", "prints")
+_FAULTY = ("hang", "no_driver", "version_mismatch", "no_gpu", "no_permission", "hang_fabric", "crash", "prints", "slow")
 _OLD = ("only_v4", "only_v2", "only_v1", "no_fabric", "v3_deprecated", "handle_refused", "fabric_refused")
 NVML_FAULTS = (*_FAULTY, *_OLD)
 

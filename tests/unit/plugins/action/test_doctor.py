@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action import doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -36,6 +37,23 @@ def test_trays_whose_interpreter_each_play_warns_of_are_named(run_action: Callab
     found = run_action(doctor.ActionModule, task_vars=task_vars, step="evaluate", trays=TRAYS, fail=False)
     (row,) = [row for row in found["verdict"]["checks"] if "interpreter_python = auto_silent" in row["message"]]
     assert (row["status"], row["name"], "1 tray (r01t01): " in row["message"]) == ("info", "ansible_cfg", True)
+
+
+def test_doctor_file_replaces_nothing_but_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    site = SimpleNamespace(trays={name: {} for name in TRAYS})
+    monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], site))
+    task_vars = {"hostvars": fabrics.HostVars(localhost={}, r01t01={}, r01t02={}), "groups": {}}
+    fabric, mine, own = (tmp_path / name for name in ("fabric.json", "hosts.yml", "doctor.json"))
+    mine.write_text("trays: {}")
+    for file, sentence in ((fabric, "belongs to fabric_file"), (mine, "no earlier run has written it")):
+        given = {"step": "evaluate", "trays": TRAYS, "path": str(file), "fabric_file": str(fabric)}
+        with pytest.raises(AnsibleActionFail, match=rf"^doctor_file: {file} .*{sentence}"):
+            run_action(doctor.ActionModule, task_vars=task_vars, **given)
+    for _run in range(2):
+        run_action(doctor.ActionModule, task_vars=task_vars, **{**given, "path": str(own)})
+    assert (fabric.exists(), mine.read_text(), own.exists()) == (False, "trays: {}", True)
 
 
 @pytest.mark.parametrize(("racks", "given", "warned"), [(51, {}, 1), (51, {"rollout_domains": [1]}, 0), (50, {}, 0)])

@@ -3,10 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import datetime
+import itertools
 import json
 import os
 import pwd
 import re
+import shlex
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.splitter import parse_kv
 from ansible.playbook.play_context import PlayContext
 from ansible.playbook.task import Task
 from ansible.plugins.connection.local import Connection
@@ -469,7 +473,10 @@ def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site
 def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site: Site) -> None:
     site.move("r01t01", "r02t01")
     assert codes(site.discover(hosts=["r01t01"], max_age=600)) == ["source_too_old"]
-    site.facts("r02t01")["observed_at"] = "2999-01-01T00:00:00Z"
+    site.facts("r02t01")["observed_at"] = "9999-01-01T00:00:00Z"
+    (objection,) = site.discover(hosts=["r02t01"], max_age=600, moved_percent=100)["objections"]
+    assert objection["message"].startswith("The observations that change the places of r01t01, r02t01 are ")
+    site.facts("r02t01")["observed_at"] = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     both = site.discover(hosts=["r02t01"], max_age=600, moved_percent=100)
     (objection,) = both["objections"]
     assert objection["message"].startswith("The observations that change the places of r01t01 are ")
@@ -624,16 +631,16 @@ def test_no_file_next_to_the_fabric_file_is_written_through_a_symbolic_link(site
 
 
 def test_no_tray_gets_the_name_of_a_group_of_the_inventory(new_site: Site) -> None:
-    new_site.results["slurm_controller"] = new_site.results.pop("r01t01")
+    new_site.results["head_nodes"] = new_site.results.pop("r01t01")
     waits = new_site.discover()["sha256"]
-    new_site.groups = {"slurm_controller": ["ctl"]}
-    refused = r"fabric\.json: trays\.slurm_controller is the name of a group of the inventory; rename the tray$"
+    new_site.groups = {"head_nodes": ["ctl"]}
+    refused = r"fabric\.json: trays\.head_nodes is the name of a group of the inventory; rename the tray$"
     with pytest.raises(AnsibleActionFail, match=refused):
         new_site.accept(waits)
     assert not new_site.path.exists()
     discovered = new_site.discover(accept="gates")
     assert "illegal_tray_name" in [row["code"] for row in discovered["findings"]]
-    assert "slurm_controller" not in new_site.written()["trays"]
+    assert "head_nodes" not in new_site.written()["trays"]
     new_site.groups = {"r01t02": []}
     with pytest.raises(AnsibleActionFail, match=r"trays\.r01t02 is the name of a group"):
         new_site.run(state="checked")
@@ -828,6 +835,32 @@ def test_an_option_has_the_name_of_the_variable_that_set_it(new_site: Site) -> N
         new_site.discover(moved_percent=101)
 
 
+def test_an_edited_proposal_is_shown_as_it_is_and_not_as_it_says(site: Site) -> None:
+    """Whoever can write the proposal can write a summary, empty objections and the checksum too."""
+    site.results["r03t01"] = {"ansible_facts": {"nvlink_fabric": fleet(racks=3, trays_per_rack=2)["r03t01"]}}
+    site.discover()
+    file = site.sibling("proposed.json")
+    document = json.loads(file.read_text())
+    moved = document["fabric"]["trays"]
+    moved["r01t01"].update(clique="r02", ansible_host="192.0.2.66")
+    moved["r01t02"].update(clique="r02")
+    document["fabric"]["overrides"] = [{"gate": "unknown_trays", "when": "2026-11-21", "what": "nothing"}]
+    document["changes"] = []
+    del document["contents_sha256"]
+    document["contents_sha256"] = fabric_file.digest(fabric_file.encode(document))
+    file.write_bytes(fabric_file.encode(document))
+    shown = site.run(state="pending", diff=True)
+    sha256 = fabric_file.digest(file.read_bytes())
+    dry, done = site.accept(sha256, check=True, diff=True), site.accept(sha256, diff=True)
+    assert codes(shown) == ["moved_percent", "domain_merged"]
+    for lines in (shown["lines"], dry["lines"], done["lines"], dry["diff"]["prepared"], done["diff"]["prepared"]):
+        text = lines if isinstance(lines, str) else "\n".join(lines)
+        assert re.search(r"^r01t\S+ +r01 .*r02", text, re.MULTILINE), text
+        assert "ansible_host none -> 192.0.2.66" in text
+        assert "override unknown_trays, nothing: new, gate unknown_trays, what nothing, when 2026-11-21" in text
+    assert trays(done) == ["r01t01", "r01t01", "r01t02", "r03t01"]
+
+
 def test_what_cannot_be_accepted_is_not_shown_as_pending(new_site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"fabric\.proposed\.json: there is no proposal"):
         new_site.run(state="pending")
@@ -837,6 +870,19 @@ def test_what_cannot_be_accepted_is_not_shown_as_pending(new_site: Site) -> None
     new_site.path.write_bytes(new_site.path.read_bytes() + b"\n")
     with pytest.raises(AnsibleActionFail, match="has changed since the proposal was made"):
         new_site.run(state="pending")
+
+
+def test_the_printed_command_is_taken_as_it_stands_where_a_path_has_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / 'a site\'s "rack" {x}'
+    folder.mkdir()
+    site = Site(folder)
+    command = site.discover()["msg"].partition("accept it with: ")[2]
+    words = shlex.split(command)
+    given: dict[str, Any] = {}
+    for flag, word in itertools.pairwise(words):
+        if flag == "-e":
+            given |= json.loads(word) if word.startswith("{") else parse_kv(word)
+    assert given["fabric_file"] == str(site.path)
 
 
 @pytest.mark.parametrize("is_extra", [False, True])

@@ -208,7 +208,7 @@ def test_a_proposal_is_drawn_and_never_rendered(bench: Bench, tmp_path: Path) ->
 
     with pytest.raises(AnsibleActionFail, match=r"e\.json: there is no proposal; run discover first\.$"):
         draw()
-    proposed = proposal.propose(bench.file.read_bytes(), after, [], [], "2026-11-21T05:00:00Z")
+    proposed = proposal.propose(bench.file.read_bytes(), after, [], "2026-11-21T05:00:00Z")
     file.write_bytes(proposed.encode())
     drawn = draw()
     assert (drawn["changed"], drawn["warnings"]) == (False, [])

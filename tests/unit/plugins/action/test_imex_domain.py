@@ -268,7 +268,8 @@ def test_a_whole_clique_with_other_names_in_the_inventory_leaves_its_domain(
         inspected(run, tray, host=host, owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", hosts)
     run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
-    assert len(calls) == 1
+    # Jobs may have begun since on any tray of the clique.
+    assert [call["plan"]["slurm_nodes"] for call in calls] == [["r01t01", "r01t02"]]
     # Of the other one no row names the host, as after a run without it.
     imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], "r01t02")
     result = run(hosts[0], phase="stop_and_write", owner="none", tray="r01t01")
@@ -482,6 +483,28 @@ def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list
     result = run("r01t01", phase="stop_and_write")
     assert [(note["code"], note["tray"]) for note in result["findings"]] == [("imex_list_outdated", "r01t02")]
     assert on_trays[-1]["plan"]["restart_clique"] is True
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        # It has the list and fails, in either phase.
+        ({"failed": True, "msg": "Jobs run on this clique."}, None, False),
+        ({}, {"failed": True, "msg": "The disk is full.", "sha256": None}, False),
+        ({"record": None}, {"failed": True, "msg": "The disk is full.", "sha256": None}, True),
+    ],
+)
+def test_a_tray_that_has_the_list_is_not_named_as_one_that_did_not_get_it(
+    run: Any, on_trays: list[dict[str, Any]], fabric: str, before: dict[str, Any], after: Any, named: bool
+) -> None:
+    rows = {tray: healthy(clique_of(fabric), tray) for tray in TRAYS}
+    inspected(run, "r01t01", **rows["r01t01"])
+    inspected(run, "r01t01", "stop_and_write", **rows["r01t01"], generation=7)
+    inspected(run, "r01t02", **{**rows["r01t02"], **before})
+    if after:
+        inspected(run, "r01t02", "stop_and_write", **after)
+    result = run("r01t01", phase="start")
+    assert [(note["code"], note["tray"]) for note in result["findings"]] == [("imex_list_outdated", "r01t02")] * named
 
 
 @pytest.mark.core

@@ -30,6 +30,49 @@ def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("variable", ["verdict_file", "junit_file"])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("fabric.json", "belongs to fabric_file; name another file"),
+        ("link", "belongs to fabric_file; name another file"),
+        ("both", "belongs to (junit|verdict)_file; name another file"),
+        ("hosts.yml", "is not replaced, since no earlier run has written it; name another file, or remove it"),
+        ("brackets", "is not replaced, since no earlier run has written it; name another file, or remove it"),
+        ("zero", r"is not replaced \(it is not a regular file\); name another file"),
+    ],
+)
+def test_no_output_replaces_an_input_another_output_or_a_file_of_somebody_else(
+    tmp_path: Path, run_action: Callable[..., dict[str, Any]], variable: str, name: str, sentence: str
+) -> None:
+    fabric = tmp_path / "fabric.json"
+    fabric.write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
+    (tmp_path / "hosts.yml").write_text("trays: {}")
+    (tmp_path / "brackets").write_text("[" * 100_000)
+    (tmp_path / "link").symlink_to("fabric.json")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "zero"}
+    given = {word: str(tmp_path / "both") for word in ("verdict_file", "junit_file") if name == "both"}
+    given[variable] = str(tmp_path / name)
+    first = "verdict_file" if name == "both" else variable
+    with pytest.raises(AnsibleActionFail, match=rf"^{first}: .*/{name} {sentence}"):
+        run_action(ActionModule, fabric_file=str(fabric), quick=True, **given)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "zero"} == before
+
+
+def test_the_outputs_of_an_earlier_run_and_empty_files_are_replaced(
+    tmp_path: Path, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    fabric, files = tmp_path / "fabric.json", [tmp_path / "verdict.json", tmp_path / "verdict.xml"]
+    fabric.write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
+    for file in files:
+        file.touch()
+    given = dict(zip(("verdict_file", "junit_file"), map(str, files), strict=True))
+    for _run in range(2):
+        run_action(ActionModule, fabric_file=str(fabric), quick=True, **given)
+        assert all(file.stat().st_size for file in files)
+
+
 def test_observations_must_be_a_variable_name(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> None:
     with pytest.raises(AnsibleActionFail, match=r"observations: 'tray-facts' is not a variable name"):
         run_action(ActionModule, fabric_file=str(tmp_path / "fabric.json"), observations="tray-facts")

@@ -18,8 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import Invent
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import RESERVED, shown
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]
@@ -146,6 +147,8 @@ def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Par
     assert hosts(inventory, "nvlink_stale") == ["r01t01", "r02t04"]
     # Observed in another clique than the accepted one, so it is unplaced only if the file does not contain it.
     assert hosts(inventory, "nvlink_unplaced") == ["r01t05", "spare01"]
+    # Nobody has reviewed their names.
+    assert not {"r01t05", "spare01"} & {*hosts(inventory, "nvlink"), *hosts(inventory, "nvlink_degraded")}
     assert variables(inventory, "r01t03")["nvlink_health"] == "degraded"
 
 
@@ -333,17 +336,17 @@ def test_an_error_of_a_file_has_file_and_field(
         parse(FROM_FILE)
 
 
-@pytest.mark.parametrize("name", ["all", "nvlink_clique_r01", "slurm_controller", "localhost"])
+@pytest.mark.parametrize("name", ["nvlink_clique_r01", "head_nodes", "all", "slurm_controller", "localhost"])
 def test_a_tray_must_not_have_the_name_of_a_group_or_the_controller(site: Path, parse: Parse, name: str) -> None:
     path = site / "fabric.json"
     document = json.loads(path.read_text())
     document["trays"][name] = document["trays"].pop("r01t01")
     path.write_text(json.dumps(document))
     sentence = f"tray {name} has the name of a group of the inventory; rename it in {path}"
-    if name == "localhost":
-        sentence = rf"^{path}: trays\.localhost is the name of the controller"
+    if name in RESERVED:
+        sentence = rf"^{path}: trays\.{name} is the name of the controller or of a group for Ansible; rename the tray"
     with pytest.raises(AnsibleParserError, match=sentence):
-        parse(FROM_FILE, groups=["slurm_controller"])
+        parse(FROM_FILE, groups=["head_nodes"])
 
 
 def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
@@ -358,6 +361,11 @@ def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
     assert [text.partition(": its state holds ")[2] for text in warnings] == [
         f"'{name}', which is not a valid tray name; left out" for name in ("localhost", "slurm_controller")
     ]
+
+
+def test_no_default_of_a_pattern_is_the_name_of_a_tray() -> None:
+    """A site without the group would connect to the tray instead."""
+    assert {word for pattern in PATTERNS.values() for word in pattern.split(":")} < RESERVED
 
 
 def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:

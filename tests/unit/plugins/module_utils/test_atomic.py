@@ -72,13 +72,16 @@ def test_a_leftover_of_a_killed_write_is_removed_an_hour_later_and_a_younger_one
     assert names(tmp_path) == [".other.json.1.new", ".verdict.json.1.new", "verdict.json"]
 
 
-def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
-    code = """
-        os.umask(0o027)
+@pytest.mark.parametrize(("umask", "expected"), [(0o027, 0o640), (0o002, 0o664), (0, 0o664)])
+def test_a_new_file_has_the_mode_of_the_umask_and_is_never_for_all_to_write(
+    tmp_path: Path, umask: int, expected: int
+) -> None:
+    code = f"""
+        os.umask({umask})
         atomic.write(sys.argv[1] + "/plain", b"new")
     """
     assert python(code, str(tmp_path)).wait(30) == 0
-    assert mode(tmp_path / "plain") == 0o640
+    assert mode(tmp_path / "plain") == expected
 
 
 def test_a_file_keeps_its_mode_unless_one_is_given(tmp_path: Path) -> None:
@@ -188,3 +191,19 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         done = child.call(atomic.read_text, 5.0, str(path))
         assert (done.value, done.result.rc) == (None, 0), path
     assert atomic.read_text("/proc/self/comm")
+
+
+def test_a_reader_refuses_what_is_no_regular_file_or_too_large_and_names_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "file").write_bytes(b"12345")
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(10 << 30)
+    for name in ("zero", "pipe", "sparse"):
+        with pytest.raises(OSError, match=r"it is larger than 1024 bytes|it is not a regular file"):
+            atomic.bounded(str(tmp_path / name), 1024)
+        assert atomic.read_regular(str(tmp_path / name)) is None
+    assert atomic.bounded(str(tmp_path / "link"), 5) == b"12345"
+    with pytest.raises(OSError, match="it is larger than 4 bytes"):
+        atomic.bounded(str(tmp_path / "link"), 4)

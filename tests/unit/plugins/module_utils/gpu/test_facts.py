@@ -348,6 +348,28 @@ def test_reading_ends_where_both_backends_hang(tools: Callable[..., str]) -> Non
     assert trays.codes(facts) == ["driver_timeout", "backend_fallback"]
 
 
+def test_a_driver_of_which_each_call_returns_late_is_slow_and_not_hung(
+    tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some 35 calls of 0.06 s each: more than the time limit in all, far less than it each."""
+    monkeypatch.setattr(nvml, "PATIENCE", 60)
+    facts = fabric_facts.gather("auto", tools("slow", "exec sleep 600"), 1)
+    assert (facts["backend"], facts["attached"], trays.codes(facts)) == ("nvml", True, ["driver_slow"])
+    [found] = map(worded, facts["findings"])
+    assert (found["severity"], "reboot" in found["message"]) == ("warning", False)
+
+
+def test_a_slow_driver_that_has_no_end_is_not_read_and_not_hung(
+    tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "PATIENCE", 1)
+    facts = fabric_facts.gather("auto", tools("slow", "exec sleep 600"), 1)
+    assert (facts["backend"], facts["gpu_count"], trays.codes(facts)) == (None, None, ["driver_unreadable"])
+    [found] = map(worded, facts["findings"])
+    assert found["message"].startswith("The calls of NVML return, but not all within 1 s; ")
+    assert "reboot" not in found["message"]
+
+
 @pytest.mark.parametrize("fault", ["hang", "crash"])
 def test_addresses_are_read_although_nvml_kills_the_child(tools: Callable[..., str], fault: str) -> None:
     facts = fabric_facts.gather("nvml", tools(fault), 0.6)
@@ -370,7 +392,7 @@ def test_a_child_stuck_in_the_kernel_is_reported(
     tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     stuck = child.Result(None, "", "nvmlInitWithFlags\n", timed_out=True, survivor_pid=4242)
-    monkeypatch.setattr(child, "calls", lambda functions, _timeout: [child.Reply(None, stuck)] * len(functions))
+    monkeypatch.setattr(child, "calls", lambda functions, *_limits: [child.Reply(None, stuck)] * len(functions))
     monkeypatch.setattr(child, "run", lambda *_arguments, **_named: stuck)
     facts = fabric_facts.gather(backend, tools(), 20)
     assert "driver_timeout" in trays.codes(facts)

@@ -158,6 +158,7 @@ def test_readings_with_and_without_pynvml_are_the_same(standin: Tray, tmp_path: 
         }
         run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
         answers.append(json.loads(run.stdout))
+    assert [answer.pop("seconds") > 0 for answer, _through in answers] == [True, True]
     assert answers[0][0] == answers[1][0]
     assert "error" not in answers[0][0]
     assert [through for _answer, through in answers] == [True, False]

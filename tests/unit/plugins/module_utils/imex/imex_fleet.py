@@ -86,6 +86,7 @@ def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
         "channels": {"major": 234, "devices": [{"name": "channel0", "major": 234, "minor": 0, "mode": "0666"}]},
         "prolog_files": [],
         "slurm_gives_channels": False,
+        "prolog_gives_channels": False,
         "log_path": "/var/log/nvidia-imex.log",
         "log": "",
     }

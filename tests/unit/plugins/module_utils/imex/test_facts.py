@@ -12,6 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
+    CONFIG,
     addresses,
     answer,
     codes,
@@ -23,6 +24,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
 from hypothesis import given
 from hypothesis import strategies as st
 
+NONE = {"major": 234, "devices": []}
 HUNG = child.Result(None, "", "", timed_out=True, survivor_pid=4711)
 STOPPED = {"processes": [], "answers": {}, "unit": unit(active="inactive", enabled="disabled", main_pid=None)}
 RUNS = "[Nov 21 2026 05:00:00] [INFO] [tid 8] IMEX version 580.173.02 is running with the following\n"
@@ -41,8 +43,8 @@ def test_a_healthy_tray_has_no_finding() -> None:
     assert (facts["ready"], facts["state"], facts["domain_state"]) == (True, "ready", "up")
     assert (facts["version"], facts["nodes"]["own_id"]) == ("580.173.02", 1)
     assert facts["peers"] == [
-        {"id": 0, "host": "198.51.100.11", "connection": "connected"},
-        {"id": 2, "host": "198.51.100.13", "connection": "connected"},
+        {"id": 0, "host": "198.51.100.11", "connection": "connected", "state": "ready"},
+        {"id": 2, "host": "198.51.100.13", "connection": "connected", "state": "ready"},
     ]
     assert facts["owners"] == [{"owner": "service", "why": "process 812 belongs to nvidia-imex.service", "pid": 812}]
 
@@ -124,14 +126,17 @@ def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: s
         (edited(since=1100.0), ["imex_list_outdated", "imex_restart_pending"]),
         # Of an earlier release.
         (edited(), ["imex_list_outdated", "imex_restart_pending"]),
-        ({"channels": {"major": 234, "devices": []}}, ["imex_channel_missing"]),
-        ({"channels": {"major": None, "devices": []}}, ["imex_channels_off"]),
+        ({"channels": NONE}, ["imex_channel_missing"]),
+        ({"channels": {**NONE, "major": None}}, ["imex_channel_missing", "imex_channels_off"]),
+        # Somebody else gives jobs a channel: Slurm's plugin, a prolog, the DRA driver.
+        ({"channels": NONE, "slurm_gives_channels": True}, []),
+        ({"channels": NONE, "prolog_gives_channels": True}, []),
+        ({"channels": NONE, "config": {"path": "/x", "text": f"{CONFIG}IMEX_CMD_UNIX_DOMAIN_PATH=/x.sock\n"}}, []),
         (
             {"channels": {"major": 9, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]}},
             ["imex_channel_stale"],
         ),
         ({"unit": unit(active="activating")}, ["imex_unit_starting"]),
-        ({"channels": {"major": 234, "devices": []}, "slurm_gives_channels": True}, []),
         (
             {
                 "channels": {"major": 8, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]},

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, processes, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon as daemon_of_prolog
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
 Program = Callable[[str, str], Path]
 
@@ -151,3 +152,55 @@ def test_the_channel_major_and_prologs_that_mention_imex_are_read(tmp_path: Path
     found = read(tmp_path, prolog_files=[f"{tmp_path}/*.sh", f"{tmp_path}/a*"])
     assert found["channels"]["major"] == 234
     assert found["prolog_files"] == [f"{tmp_path}/a.sh"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "mention", "expected"),
+    [
+        # CycleCloud's, whose slurm.conf links to the same folder.
+        ("Prolog={here}/sched/prolog.d/*\n", "imex", (["sched/prolog.d/90-imex.sh"], False)),
+        ("Include site.conf\n", "imex", (["sched/prolog.d/90-imex.sh"], False)),
+        ("Prolog=/usr/bin/true,prolog.d/9?-imex.sh\n", "imex", (["sched/prolog.d/90-imex.sh"], False)),
+        ("Prolog=/usr/bin/true\nProlog=prolog.d/*\n", "caps-imex-channels", ([], True)),
+        ("Epilog={here}/sched/prolog.d/*\n", "imex", (["sched/prolog.d/90-imex.sh"], False)),
+        ("Prolog=/usr/bin/true\n", "imex", ([], False)),
+    ],
+)
+def test_the_prologs_are_those_of_the_slurmd_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str, mention: str, expected: tuple[list[str], bool]
+) -> None:
+    folder = tmp_path / "sched"
+    (folder / "prolog.d").mkdir(parents=True)
+    (folder / "slurm.conf").write_text(conf.format(here=tmp_path))
+    (folder / "site.conf").write_text("Prolog=prolog.d/*.sh\n")
+    (folder / "prolog.d" / "90-imex.sh").write_text(f"systemctl restart nvidia-{mention}\n")
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(str(folder / "slurm.conf"), ""))
+    found = read(tmp_path)
+    assert found["prolog_files"] == [str(tmp_path / name) for name in expected[0]]
+    assert found["prolog_gives_channels"] is expected[1]
+
+
+def test_slurmctld_is_asked_for_the_prologs_of_a_slurmd_whose_slurm_conf_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    (tmp_path / "90-imex.sh").write_text("systemctl restart nvidia-imex\n")
+    program("scontrol", f'test "$*" = "show config" && echo "Prolog[0]               = {tmp_path}/90*"')
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(None, str(tmp_path)))
+    assert read(tmp_path)["prolog_files"] == [str(tmp_path / "90-imex.sh")]
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(None, ""))
+    assert read(tmp_path)["prolog_files"] == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "devices", "given"),
+    [("", "234 nvidia-caps-imex-channels", True), ("", "1 mem", False), ("imex_dev_major=4", "1 mem", True)],
+)
+def test_slurms_plugin_gives_no_channel_without_their_major(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: str, devices: str, given: bool
+) -> None:
+    """_find_major() of Slurm's imex_device.c disables it then."""
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"SwitchType=switch/nvidia_imex\nSwitchParameters=imex_channel_count=9,{parameters}\n")
+    (tmp_path / "devices").write_text(f"Character devices:\n{devices}\n")
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd(str(conf), ""))
+    assert read(tmp_path)["slurm_gives_channels"] is given

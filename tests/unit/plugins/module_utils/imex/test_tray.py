@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     tray,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 
@@ -59,14 +60,17 @@ def test_squeue_runs_once_for_the_whole_clique(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: tuple[Any, Any]
 ) -> None:
     program = tmp_path / "squeue"
-    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls; {script}\n')
+    program.write_text(f'#!/bin/sh\necho "$@" "$SLURM_CONF" >> {tmp_path}/calls; {script}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     # This machine may run job steps of a lab.
     monkeypatch.setattr(processes, "processes", lambda _wanted: [])
+    # squeue does not know of a slurmd that has another slurm.conf than its own.
+    monkeypatch.setattr(slurmd, "find", lambda: slurmd.Slurmd("/sched/alps/slurm.conf", "/nowhere"))
     assert slurm_jobs.running_on(["a", "b"], seconds) == expected
     (call,) = (tmp_path / "calls").read_text().splitlines()
     assert "--nodelist=a,b" in call
+    assert call.endswith(" /sched/alps/slurm.conf")
 
 
 def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
@@ -123,6 +127,30 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
     desired = domain.DesiredState("domain", "r01", entries, entries[0], job=imex_fleet.JOB)
     found = tray.Tray(desired).inspect([], [], True)["findings"]
     assert [note["code"] for note in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("major", "count", "loaded", "expected"),
+    [
+        (None, None, 0, ["imex_channels_not_offered"]),
+        (None, 2048, 2048, ["imex_channels_not_offered"]),
+        (None, 0, 2048, ["imex_channels_not_offered", "imex_reboot_needed"]),
+        (None, 2048, 0, ["imex_reboot_needed"]),
+        (234, None, 0, []),
+    ],
+)
+def test_channels_that_the_driver_does_not_offer_fail_unless_a_reboot_brings_them(
+    running: Any, monkeypatch: Any, major: int | None, count: int | None, loaded: int, expected: list[str]
+) -> None:
+    """Or the role would say changed, and no device is created."""
+    running["channels"] = {"major": major, "devices": []}
+    desired = domain.DesiredState(
+        "domain", "r01", ("127.0.0.1",), "127.0.0.1", job=imex_fleet.JOB, channels=(0,), channel_count=count
+    )
+    reboot = domain.reboot_needed(desired, f"ImexChannelCount: {loaded}\n", False)
+    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], [reboot] if reboot else []))
+    found = tray.Tray(desired).inspect([], [], True)["findings"]
+    assert sorted(note["code"] for note in found) == expected
 
 
 @pytest.mark.parametrize("stop", [True, False])

@@ -245,6 +245,15 @@ def test_an_unusable_answer_is_an_error(send: Send, reported: str) -> None:
         assert reported in refused(server.url, token=SECRET)
 
 
+def test_half_of_a_surrogate_pair_becomes_a_character_that_can_be_written() -> None:
+    """As in a label of Kubernetes, which ends in the state file."""
+    body = rb'{"half \ud800": ["\uDFFF", "whole \ud83d\ude00"]}'
+    with served(lambda _request, reply: reply.send(200, body)) as server:
+        asked = client(server.url)
+        found = asked.json(asked.get(server.url))
+    assert found == {"half ?": ["?", "whole \U0001f600"]}
+
+
 @pytest.mark.parametrize(
     ("method", "status"),
     [*(("GET", status) for status in (301, 302, 303, 307, 308)), ("POST", 307), ("PATCH", 302)],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import differences, fabric_file, live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
@@ -170,11 +170,11 @@ def test_the_diff_shows_the_blocks_of_each_cluster() -> None:
     before = site.fabric
     set_site(site, R01[:1], slurm_cluster="beta")
     placement = site.discover()
-    assert proposal.diff_text(before, placement.fabric, placement.changes) == [
+    assert differences.diff_text(before, placement.fabric) == [
         "r01t01: r01 (slurm_cluster alpha -> beta)",
         "Slurm cluster beta, block of r01: new, name r01, position 1",
     ]
-    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in proposal.diff_text(Fabric(), before, [])
+    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in differences.diff_text(Fabric(), before)
 
 
 # --- inventory ---

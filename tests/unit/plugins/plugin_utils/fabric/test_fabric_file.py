@@ -5,21 +5,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    differences,
+    fabric_file,
+    gates,
+    proposal,
+    storage,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 NOW = "2026-11-21T05:00:00Z"
@@ -91,8 +100,14 @@ ALPHA = "clusters.slurm.alpha.blocks"
         ("trays.r01t01", {"slurm_node": "a[1-2]"}, "trays.r01t01.slurm_node must be one host name of letters, digits"),
         # An address of this form would be an option of ssh.
         ("trays.r01t01", {"ansible_host": "-Elog"}, "trays.r01t01.ansible_host must be a host name or an IP address,"),
-        ("trays", {"localhost": TRAY}, "trays.localhost is the name of the controller for Ansible; rename the tray"),
-        ("trays", {"127.0.0.1": TRAY}, "trays.127.0.0.1 is the name of the controller for Ansible; rename the tray"),
+        ("trays", {"localhost": TRAY}, "trays.localhost is the name of the controller or of a group"),
+        ("trays", {"127.0.0.1": TRAY}, "trays.127.0.0.1 is the name of the controller or of a group"),
+        ("trays", {"slurm_controller": TRAY}, "trays.slurm_controller is the name of the controller or of a group"),
+        (
+            "trays",
+            {"vars": TRAY},
+            "trays.vars is the name of the controller or of a group for Ansible; rename the tray",
+        ),
         ("trays.r01t02", {"slurm_node": "r01t01"}, "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.slur"),
         ("trays.r01t02", {"kubernetes_node": "r01t01"}, "trays.r01t02.kubernetes_node is r01t01, the same as trays."),
         ("trays.r01t02", {"gpu_uuids": ["GPU-0001-0000-0"]}, "trays.r01t02.gpu_uuids is GPU-0001-0000-0, the same as"),
@@ -173,6 +188,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
     where = tmp_path if kind == "directory" else tmp_path / "none.json"
     with pytest.raises(FabricFileError, match=rf"^{where}: cannot be read \("):
         fabric_file.load(str(where))
+
+
+@pytest.mark.parametrize("suffix", ["json", "state.json", "proposed.json"])
+def test_no_reader_waits_for_a_pipe_or_reads_without_end(tmp_path: Path, path: str, suffix: str) -> None:
+    readers = {"json": fabric_file.load, "state.json": fabric_file.load_state, "proposed.json": proposal.load_proposal}
+    file = tmp_path / f"fabric.{suffix}"
+    given = str(file) if suffix == "proposed.json" else path
+    os.mkfifo(file)
+    with pytest.raises(FabricFileError, match=rf"^{file}: cannot be read \(it is not a regular file\); name a"):
+        readers[suffix](given)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(FabricFileError, match=r"cannot be read \(it is not a regular file\)"):
+        readers[suffix](given)
+    file.unlink()
+    with open(file, "wb") as sparse:
+        sparse.truncate(10 << 30)
+    with pytest.raises(FabricFileError, match=rf"^{file}: cannot be read \(it is larger than 268435456 bytes\)"):
+        readers[suffix](given)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +297,7 @@ def test_many_writers_never_hold_the_lock_together(path: str) -> None:
 
 
 def proposed(path: str, base: bytes | None = None) -> proposal.Proposal:
-    planned = proposal.propose(base, fabrics.fabric(), [], [], NOW)
+    planned = proposal.propose(base, fabrics.fabric(), [], NOW)
     Path(fabric_file.companion(path, "proposed.json")).write_bytes(planned.encode())
     return planned
 
@@ -300,7 +334,7 @@ def test_another_sha256_is_rejected(path: str, sha256: str) -> None:
     [
         lambda doc: doc["fabric"]["trays"]["r01t01"].update(clique="r02a"),
         lambda doc: doc["fabric"]["domains"]["r01"].update(chassis_serials=["\ud800"]),
-        lambda doc: doc.pop("changes"),
+        lambda doc: doc.pop("objections"),
         lambda doc: doc.update(schema_version=9),
     ],
 )
@@ -318,9 +352,7 @@ def test_a_modified_proposal_is_rejected(path: str, change: Callable[[Document],
     "change",
     [
         *(lambda doc, key=key: doc.pop(key) for key in ("fabric", "proposed_at", "base_sha256", "objections")),
-        *(lambda doc, rows=rows: doc.update(changes=rows) for rows in ("all", [1], [{}], [{"tray": "r01t01"}])),
-        lambda doc: doc["changes"][0].update(why=[]),
-        lambda doc: doc.update(objections=[{"code": "moved_percent"}]),
+        *(lambda doc, rows=rows: doc.update(objections=rows) for rows in ("all", [1], [{"code": "moved_percent"}])),
     ],
 )
 def test_a_proposal_of_another_shape_is_rejected_although_its_sha256_fits(
@@ -328,8 +360,7 @@ def test_a_proposal_of_another_shape_is_rejected_although_its_sha256_fits(
 ) -> None:
     """Whoever can write the file, as in a pull request, can write that too."""
     sibling = Path(fabric_file.companion(path, "proposed.json"))
-    row: Any = {"tray": "r01t01", "from": None, "to": "r01", "kind": "placed", "why": "new"}
-    content = json.loads(proposal.propose(None, fabrics.fabric(), [row], [], NOW).encode())
+    content = json.loads(proposal.propose(None, fabrics.fabric(), [], NOW).encode())
     del content["contents_sha256"]
     change(content)
     content["contents_sha256"] = fabric_file.digest(fabric_file.encode(content))
@@ -341,7 +372,7 @@ def test_a_proposal_of_another_shape_is_rejected_although_its_sha256_fits(
 def test_a_proposal_with_changed_fabric_and_sha256_must_still_be_valid(path: str) -> None:
     wrong = fabrics.fabric()
     wrong.trays["r01t01"]["clique"] = "r99"
-    planned = proposal.propose(None, wrong, [], [], NOW)
+    planned = proposal.propose(None, wrong, [], NOW)
     Path(fabric_file.companion(path, "proposed.json")).write_bytes(planned.encode())
     with pytest.raises(FabricFileError, match=r"trays\.r01t01\.clique names the unknown clique r99"):
         accept(path, planned.sha256, None)
@@ -350,27 +381,74 @@ def test_a_proposal_with_changed_fabric_and_sha256_must_still_be_valid(path: str
 def test_the_same_on_another_day_is_the_same_proposal() -> None:
     today, tomorrow = fabrics.fabric(), fabrics.fabric()
     tomorrow.trays["r01t01"]["why"] = today.trays["r01t01"]["why"].replace("2026-11-21", "2026-11-22")
-    first = proposal.propose(None, today, [], [], NOW)
-    assert proposal.propose(None, tomorrow, [], [], "2026-11-22T05:00:00Z").repeats(first)
+    first = proposal.propose(None, today, [], NOW)
+    assert proposal.propose(None, tomorrow, [], "2026-11-22T05:00:00Z").repeats(first)
     other = copy.deepcopy(tomorrow)
     other.trays["r01t01"]["tray_index"] = 40
-    assert not proposal.propose(None, other, [], [], NOW).repeats(first)
-    assert not proposal.propose(b"", today, [], [], NOW).repeats(first)
+    assert not proposal.propose(None, other, [], NOW).repeats(first)
+    assert not proposal.propose(b"", today, [], NOW).repeats(first)
+
+
+def test_a_proposal_of_release_1_0_whose_summary_of_changes_is_not_read_is_accepted(path: str) -> None:
+    content = json.loads(proposed(path).encode())
+    content.update(changes=[{"tray": "r01t01", "from": None, "to": "r09", "kind": "placed", "why": "a lie"}])
+    del content["contents_sha256"]
+    content["contents_sha256"] = fabric_file.digest(fabric_file.encode(content))
+    Path(fabric_file.companion(path, "proposed.json")).write_bytes(fabric_file.encode(content))
+    assert accept(path, content["sha256"], None).fabric == fabrics.fabric()
 
 
 def test_the_diff_shows_trays_then_domains_and_cliques() -> None:
     before, after = fabrics.fabric(racks=1, trays=2, split=()), fabrics.fabric(racks=2, trays=2)
     after.domains["r01"]["expected_trays"] = 18
-    changes: Any = [
-        {"tray": "r02t01", "from": None, "to": "r02a", "kind": "placed", "why": "placed 2026-11-21: attached"},
-        {"tray": "r01t01", "from": "r01", "to": "r01", "kind": "slot", "why": "tray_index 1 -> 2"},
-    ]
-    assert proposal.diff_text(before, after, changes) == [
-        "r02t01: none -> r02a (placed 2026-11-21: attached)",
-        "r01t01: r01 (tray_index 1 -> 2)",
+    after.trays["r01t01"]["tray_index"] = 2
+    after.trays["r02t01"]["ansible_host"] = "192.0.2.7"
+    del after.trays["r02t02"], after.cliques["r02b"]
+    assert differences.diff_text(before, after) == [
+        "r01t01: r01 (tray_index 0 -> 2)",
+        f"r02t01: none -> r02a ({after.trays['r02t01']['why']}; ansible_host none -> 192.0.2.7)",
         "domain r01: expected_trays 2 -> 18",
         "domain r02: new, chassis_serials 1820925000002, cluster_uuid 00000002-1111-4222-8333-444444444444, "
         "expected_trays 2",
         "clique r02a: new, block name r02a position 1, clique_id 1, domain r02",
-        "clique r02b: new, block name r02b position 2, clique_id 2, domain r02",
     ]
+    assert "domain r02: removed" in differences.diff_text(after, before)
+    assert "r02t01: r02a -> none (removed)" in differences.diff_text(after, before)
+
+
+def values(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value of a document, and of each row."""
+    for key in sorted(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        yield (*at, key)
+        yield from values(node[key], (*at, key))
+
+
+EVERY_KEY = json.loads((Path(__file__).parents[3] / "fixtures" / "fabric" / "1-every-key.json").read_text())
+
+
+@pytest.mark.parametrize("at", [at for at in values(EVERY_KEY) if at[0] != "schema_version"], ids=str)
+def test_each_edited_or_removed_value_is_in_the_difference_and_stops_no_gate(at: tuple[Any, ...]) -> None:
+    before = Fabric.from_dict(EVERY_KEY)
+    for edit in ("remove", "change"):
+        document = copy.deepcopy(EVERY_KEY)
+        node = document
+        for key in at[:-1]:
+            node = node[key]
+        value = node[at[-1]]
+        if edit == "remove":
+            del node[at[-1]]
+        elif not isinstance(value, (dict, list)):
+            node[at[-1]] = (
+                value + 1 if isinstance(value, int) else "10.9.9.9" if at[-1] == "imex_address" else f"{value}0"
+            )
+        if document == EVERY_KEY:
+            continue
+        # What the schema refuses is never compared, and what contradicts another value neither.
+        with contextlib.suppress(FabricFileError):
+            fabric_file.check(document, "fabric.json")
+            after = Fabric.from_dict(document)
+            lines = differences.diff_text(before, after)
+            assert lines, edit
+            if edit == "change" and "gpu_uuids" not in at:
+                assert any(str(node[at[-1]]) in row for row in lines)
+            gates.check(gates.Step(before, after, differences.tray_changes(before, after), NOW), Policy())

@@ -573,7 +573,7 @@ def test_the_finding_is_in_the_state_until_it_is_accepted() -> None:
     accepted = site.fabric
     uuid(R01, NEW)(site)
     placement = site.discover()
-    pending = mark_pending(placement.state, placement.fabric, placement.changes, accepted)
+    pending = mark_pending(placement.state, placement.fabric, accepted)
     assert [(row["code"], row["domain"]) for row in pending.findings] == [("domain_uuid_changed", "r01")]
     assert mark_accepted(pending, placement.fabric).findings == []
 

@@ -459,7 +459,7 @@ def test_different_drivers_in_a_clique_are_found() -> None:
 def test_trays_are_unplaced_until_the_proposal_is_accepted() -> None:
     site = Site()
     placement = site.discover()
-    waiting = mark_pending(placement.state, placement.fabric, placement.changes, None)
+    waiting = mark_pending(placement.state, placement.fabric, None)
     assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
     assert waiting.trays["r01t02"]["tray_index"] == placement.fabric.trays["r01t02"]["tray_index"] == 1
     assert waiting.trays["r01t02"]["gpu_count"] == 4
@@ -471,7 +471,7 @@ def test_a_pending_move_keeps_the_old_place() -> None:
     before = site.discover().fabric
     site.attach("r01t01", clique_id=9)
     placement = site.discover()
-    waiting = mark_pending(placement.state, placement.fabric, placement.changes, before)
+    waiting = mark_pending(placement.state, placement.fabric, before)
     assert waiting.trays["r01t01"]["state"] == "present"
     assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -39,29 +40,38 @@ def test_the_table_has_columns_and_a_bound() -> None:
     assert review.table([], {}, "x.md") == []
 
 
+def nodes(name: str) -> Any:
+    return {"slurm_node": name, "kubernetes_node": name}
+
+
 def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> None:
     objection = finding("moved_percent", "1 of 6 placed trays would move.")
-    proposed = proposal.propose(b"{}", BEFORE, [MOVED, PLACED], [objection], "2026-11-21T05:00:00Z")
+    after = fabrics.fabric(racks=3, trays=2, split=())
+    after.trays["r01t01"].update(clique="r02", why="moved 2026-11-21: a | b")
+    before = fabrics.fabric(racks=3, trays=2, split=())
+    del before.trays["r03t02"], before.cliques["r02"]
+    proposed = proposal.propose(b"{}", after, [objection], "2026-11-21T05:00:00Z")
     gates = {"r01t01": ["moved_percent"]}
-    text = review.markdown(proposed, Fabric(), gates, "ansible-playbook accept")
+    text = review.markdown(proposed, before, gates, "ansible-playbook accept")
     assert f" -> {proposed.sha256}, proposed at 2026-11-21T05:00:00Z\n" in text
     assert "    gate moved_percent objects: 1 of 6 placed trays would move.\n" in text
-    assert "    r01t01  r01   r02  moved 2026-11-21: a | b   moved_percent\n" in text
-    assert "    r03t02  none  r03  placed 2026-11-21: a | b  -\n" in text
-    assert "    clique r03: new, " in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("    r0")}
+    assert rows["r01t01"] == ["r01t01", "r01", "r02", "moved", "2026-11-21:", "a", "|", "b", "moved_percent"]
+    assert rows["r03t02"][:4] == ["r03t02", "none", "r03", "placed"]
+    assert "    clique r02: new, " in text
     assert "    ansible-playbook accept\n" in text
-    assert text == review.markdown(proposed, Fabric(), gates, "ansible-playbook accept")
-    many = [change(f"r{n:05}t{n * 7:05}", None, "r03", "placed") for n in range(1000)]
-    proposed = proposal.propose(b"{}", BEFORE, many, [], "2026-11-21T05:00:00Z")
-    text = review.markdown(proposed, Fabric(), {}, "accept")
+    assert text == review.markdown(proposed, before, gates, "ansible-playbook accept")
+    many = [f"r{n:05}t{n * 7:05}" for n in range(1000)]
+    after = replace(BEFORE, trays={name: {**BEFORE.trays["r03t02"], **nodes(name)} for name in many})
+    text = review.markdown(proposal.propose(b"{}", after, [], "2026-11-21T05:00:00Z"), Fabric(), {}, "accept")
     row = next(line for line in text.splitlines() if "  none  r03 " in line)
-    assert expand(row.split()[0]) == [change["tray"] for change in many]
+    assert expand(row.split()[0]) == many
 
 
 def test_all_text_of_a_tray_is_code() -> None:
-    hostile = change("r01t01", "r01", "r02", "moved")
-    hostile["why"] = "x\n\n<b> https://evil.example/ [a](b) \u202e| #1 @ops"
-    proposed = proposal.propose(b"{}", BEFORE, [hostile], [], "2026-11-21T05:00:00Z")
+    after = fabrics.fabric(racks=3, trays=2, split=())
+    after.trays["r01t01"].update(clique="r02", why="x\n\n<b> https://evil.example/ [a](b) \u202e| #1 @ops")
+    proposed = proposal.propose(b"{}", after, [], "2026-11-21T05:00:00Z")
     text = review.markdown(proposed, BEFORE, {}, "accept")
     assert "    r01t01  r01   r02  x  <b> https://evil.example/ [a](b)  | #1 @ops  -\n" in text
     assert all(line.startswith(("    ", "# ")) for line in text.splitlines() if line)

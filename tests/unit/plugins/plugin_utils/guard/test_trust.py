@@ -112,6 +112,36 @@ def test_what_a_terminal_shows_has_no_control_characters(value: dict[str, Any]) 
     assert repr(kept) == repr(value).replace(repr(RED), repr(CLEAN))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"changed": true}\n', {"changed": True}),
+        ('motd {x}\n  {"changed": true} \n} or so\nPLAY RECAP\n', {"changed": True}),
+        ('login\n {\n"changed": true}  \nPLAY RECAP *****\n', {"changed": True}),
+        (
+            '{"warnings": ["x\\u001b[2J\\nPLAY RECAP"], "deprecations": [{"msg": "x"}], "changed": true}',
+            {"changed": True},
+        ),
+        ('{"_ansible_verbose_always": "x", "changed": true}', {"changed": True}),
+        ("[" * 100_000, None),
+        ("no answer", None),
+        (f'{{"a": {"[" * 100_000}}}', ""),
+    ],
+)
+def test_ansible_reads_of_an_answer_what_is_accepted_alone(text: str, expected: Any) -> None:
+    """It shows warnings, and text around an answer, before an action has the answer."""
+    found = trust.printed(text, "r01t01", {})
+    assert (json.loads(found) if isinstance(expected, dict) else found) == (text if expected is None else expected)
+
+
+def test_what_was_dropped_before_ansible_reads_an_answer_is_one_finding_and_one_warning() -> None:
+    schema = schemas.of_return("{}")
+    first = json.loads(trust.printed('{"add_host": {"host_name": "x"}, "changed": false}', "r01t01", schema))
+    assert trust.accepted("r01t01", first, schema) == first
+    assert [row["code"] for row in first["findings"]] == ["tray_answer_invalid"]
+    assert len(first["warnings"]) == 1
+
+
 def test_a_host_does_not_decide_the_severity_of_its_findings() -> None:
     rows = [{"code": code, "severity": "info", "message": "x"} for code in ("gpu_lost", "no_such_code")]
     (kept,) = trust.accepted("r01t01", {"findings": rows}, SCHEMA)["findings"]

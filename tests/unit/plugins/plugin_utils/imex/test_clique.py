@@ -103,6 +103,32 @@ def test_a_change_that_would_split_the_clique_is_blocked(
     assert words in str(decision.blocked)
 
 
+JOBS = {"failed": True, "msg": "Jobs run on this clique (12 (root))."}
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed", "words"),
+    [
+        ({"a": {}, "d": JOBS}, (), "but d failed (Jobs run on this clique (12 (root))) while its daemon runs; fix"),
+        ({"a": JOBS, "b": JOBS, "c": {}, "d": {}}, (), "but a failed (Jobs run on"),
+        ({"a": {}, "d": {"owner": "domain"}}, (), "but d has imex_owner domain; "),
+        ({"a": {}, "d": {"owner": "host_managed"}}, (), "but d has imex_owner host_managed; "),
+        ({"a": {}, "d": JOBS}, ["d"], None),
+        # It has no domain to lose, left it before, or has the one of a job, from which each tray comes alone.
+        ({"a": {}, "d": JOBS | {"running": False}}, (), None),
+        ({"a": {}, "d": JOBS | {"record": {**record(3, OLD), "owner": "job"}}}, (), None),
+        ({tray: {} for tray in TRAYS}, (), None),
+    ],
+)
+def test_a_clique_leaves_its_imex_domain_as_a_whole(rows: dict[str, Any], allowed: Any, words: str | None) -> None:
+    """A job on some of its trays keeps the domain of all: Slurm sends jobs to the others too."""
+    known = {tray: row(3, **{"owner": "none", "pending": ["stop"], **more}) for tray, more in rows.items()}
+    options = {"owner": "none", "allow_outdated": allowed}
+    found = imex_clique.leaves_partially(CLIQUE, known, options, TRAYS)
+    assert (found and found["code"]) == (words and "imex_clique_partial")
+    assert (words or "") in (found["message"] if found else "")
+
+
 @pytest.mark.parametrize(
     ("owners", "blocked"),
     [

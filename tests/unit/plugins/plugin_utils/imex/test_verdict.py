@@ -55,6 +55,7 @@ ONE_OF_4 = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
 VERSIONS = both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH")
 OF_595 = {**ctl(domain_json(addresses(3), VERSIONS, version="595.58.03")), "driver_version": "595.58.03"}
 # The ctl of t0 prints a broken row of t1 that t1 itself does not have.
+SILENT = ctl(domain_json(addresses(3), states={2: "UNAVAILABLE"}, status="DEGRADED"))
 OF_ANOTHER = ctl(domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED"))
 
 
@@ -73,6 +74,9 @@ OF_ANOTHER = ctl(domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED
         # The fault of the tray that alone reports it: the other one is connected.
         (4, {(0, 3): "NEVER_CONNECTED"}, {}, [("imex_pair_disconnected", "t0")], "t0-t3 are connected one way only"),
         (2, {}, {"t0": OF_ANOTHER}, [("imex_not_ready", "t0")], "degraded on t0;"),
+        # The member that does not answer, where more than one tray names it.
+        (3, {}, {"t0": SILENT, "t1": SILENT}, [("imex_not_ready", "t2")], "t2 does not answer (UNAVAILABLE); open"),
+        (3, {}, {"t0": SILENT}, [("imex_not_ready", "t0")], "on t0, where t2 does not answer (UNAVAILABLE); open"),
     ],
 )
 def test_each_fault_of_a_clique_is_one_finding_on_the_tray_that_has_it(

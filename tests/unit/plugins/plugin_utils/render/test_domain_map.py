@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states

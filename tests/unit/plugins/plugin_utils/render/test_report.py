@@ -149,6 +149,13 @@ def test_the_verdict_is_one_sentence(trays: dict[str, Any], sentence: str) -> No
     assert not page.of_class("tag")
 
 
+def test_trays_of_a_failure_of_their_domain_need_attention() -> None:
+    fabric = fabrics.fabric()
+    row = {**fabrics.FAILURE, "severity": "error", "tray": None, "trays": ["r01t02", "r01t01"]}
+    page = Page(fabric, fabrics.state(fabric), verdict=verdict(fabrics.verdict(row, ok=False), "verdict.json"))
+    assert page.texts["h1"][0].endswith("; r01t02, r01t01 need attention.")
+
+
 def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -> None:
     fabric = fabrics.fabric()
     planned = "36 of 36 trays are usable by jobs of 9 trays; their health is unknown without a state file."

@@ -33,6 +33,20 @@ def run(limit: str = "", selected: Sequence[str] = ("ctl", "r01t01", "r01t02")) 
     return Run(GROUPS, selected, limit, match)
 
 
+def test_a_tray_named_like_a_group_of_any_source_stops_the_run() -> None:
+    groups = {
+        **GROUPS,
+        "all": [*GROUPS["all"], "head", "spare", "nvlink_clique_r01", "own"],
+        "nvlink": ["r01t01", "head"],
+        "nvlink_unplaced": ["spare"],
+        **{name: ["ctl"] for name in ("head", "spare", "nvlink_clique_r01", "own")},
+    }
+    found = list(targets.named_like_groups(Run(groups, (), "", lambda _pattern: ()), "/srv/fabric.json"))
+    # A site may name a host of its own like a group.
+    assert [text.split()[2] for text in found] == ["head", "nvlink_clique_r01", "spare"]
+    assert found[0] == "/srv/fabric.json: tray head has the name of a group of the inventory; rename it there"
+
+
 def _read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import differences, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, Running, place
@@ -238,7 +238,7 @@ def test_an_unclaimed_block_keeps_its_name_and_position() -> None:
     placement = adopted(site, hints, running=running)
     kept = [("hall-b", 0, ""), ("spare", 1, ""), ("hall-a", 2, "r01"), ("last", 3, "")]
     assert written(placement.fabric) == kept
-    assert "reserved block spare: new, position 1" in proposal.diff_text(Fabric(), placement.fabric, [])
+    assert "reserved block spare: new, position 1" in differences.diff_text(Fabric(), placement.fabric)
     # Later runs do not query Slurm: new cliques get new blocks.
     come(site, 2)
     assert written(adopted(site, []).fabric) == [*kept, ("r02", 4, "r02")]

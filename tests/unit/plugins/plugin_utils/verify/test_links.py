@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links, xids
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -52,18 +52,13 @@ class Runs:
     world: World = field(default_factory=lambda: copy.deepcopy(HOME))
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, *gpus: dict[str, Any], xids: tuple[dict[str, Any], ...] = ()) -> list[tuple[str, str]]:
+    def run(self, *gpus: dict[str, Any]) -> list[tuple[str, str]]:
         """(code, message) of each failure."""
-        self.world.trays[TRAY]["links"] = {"gpus": list(gpus), "xids": list(xids), "findings": []}
+        self.world.trays[TRAY]["links"] = {"gpus": list(gpus), "xids": [], "findings": []}
         evidence = self.world.evidence(links_before=self.kept)
         rows = [(row["code"], row["message"]) for row in links.check(evidence)]
         self.kept = json.loads(json.dumps(links.memory(evidence)))
         return rows
-
-
-def xid(number: int, at: float, **changes: Any) -> dict[str, Any]:
-    row = {"xid": number, "gpu": 0, "pci_bus_id": "00000000:01:00.0", "link": 14, "fatal": True, "count": 1}
-    return {**row, "first_at": at, "last_at": at, **changes}
 
 
 def test_the_link_is_named_on_the_first_day_that_its_counter_grows() -> None:
@@ -115,23 +110,6 @@ def test_a_tray_outside_the_run_keeps_its_counters_and_a_removed_one_does_not() 
     before = runs.kept
     evidence = runs.world.evidence(links_before={**before, "gone": before[TRAY]}, trays={})
     assert links.memory(evidence) == before
-
-
-def test_xids_are_reported_once_and_the_fatal_ones_first() -> None:
-    runs = Runs()
-    old = xid(145, 100.5, gpu=3, link=None, fatal=False)
-    assert runs.run(gpu(0, "A", {}), xids=(old,)) == [
-        ("nvlink_xid", "r01t01: the kernel logged NVLink errors in the last 7 days: Xid 145 of GPU 3.")
-    ]
-    assert runs.run(gpu(0, "A", {}), xids=(old,)) == []
-    again = {**old, "last_at": 200.0}
-    elsewhere = xid(149, 150.0, gpu=None)
-    [(code, message)] = runs.run(gpu(0, "A", {}), xids=(again, xid(149, 160.25), elsewhere))
-    assert (code, message) == (
-        "nvlink_xid",
-        "r01t01: the kernel logged NVLink errors since the last run: Xid 149 of GPU 0 link 14 (fatal), Xid 149 of the"
-        " GPU at 00000000:01:00.0 link 14 (fatal), Xid 145 of GPU 3.",
-    )
 
 
 def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() -> None:
@@ -213,7 +191,7 @@ def test_gpus_have_the_links_of_their_product_or_of_most_in_the_site(
 @example(answer=None, before={TRAY: {"gpus": {"A": {"x": 1}}}}, field_name="xids")
 @given(answer=PLAIN, before=PLAIN, field_name=st.sampled_from(["gpus", "xids", "counters", "links", "uuid", "all"]))
 def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, before: Any, field_name: str) -> None:
-    part: Any = {"gpus": [gpu(0, "A", {14: 3})], "xids": [xid(149, 5.0)], "findings": []}
+    part: Any = {"gpus": [gpu(0, "A", {14: 3})], "xids": [], "findings": []}
     if field_name == "all":
         part = answer
     elif field_name in part:
@@ -225,6 +203,7 @@ def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, b
     kept = before if isinstance(before, dict) else {TRAY: before}
     evidence = world.evidence(links_before=kept)
     list(links.check(evidence))
+    list(xids.check(evidence))
     again = links.memory(evidence)
     assert json.loads(json.dumps(again)) == again
     list(links.check(world.evidence(links_before=again)))

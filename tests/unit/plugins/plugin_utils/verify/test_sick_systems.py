@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
-from . import sick_hardware
+from . import sick_hardware, sick_imex, sick_xids
 from .sick_system import A, Situation, System
 
-SITUATIONS = [*sick_hardware.SITUATIONS]
+SITUATIONS = [*sick_hardware.SITUATIONS, *sick_imex.SITUATIONS, *sick_xids.SITUATIONS]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in SITUATIONS])

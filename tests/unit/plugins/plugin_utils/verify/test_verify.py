@@ -13,7 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, LAYERS, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, LAYERS, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
@@ -234,7 +236,7 @@ SIMPLE: list[tuple[str, Change, str, str, list[str]]] = [
     ("no_majority", lambda w: w.versions(A[:2], driver="595.58.03"), "driver", "drivers_differ", A),
     # A firewall between two trays that are both ready.
     ("blind_pair", lambda w: w.connect(A[0], A[1:2], "never_connected", both=True),
-     "imex", "imex_pair_disconnected", []),
+     "imex", "imex_pair_disconnected", A[:2]),
     ("wrong_block", lambda w: w.put(A[0], "r02"), "slurm", "slurm_blocks_differ", A[:1]),
     ("no_imex_facts", lambda w: w.trays[A[0]].update(imex=None, findings=[finding("tray_subset_failed", "x")]),
      "hardware", "tray_subset_failed", A[:1]),
@@ -455,7 +457,7 @@ def test_a_fault_that_two_controllers_report_is_one_failure(world: World) -> Non
 
 def test_required_channels_are_reported_missing_even_if_no_tray_has_them(world: World) -> None:
     verdict = world.verdict(channels=(0, 3))
-    assert [row["code"] for row in verdict["failures"]] == ["imex_channel_missing"] * 8
+    assert rows(verdict) == [("channels", "imex_channel_missing", A), ("channels", "imex_channel_missing", B)]
     assert "channel3" in verdict["failures"][0]["message"]
 
 
@@ -474,12 +476,72 @@ def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -
     assert verdict["ok"] is False
 
 
-@pytest.mark.parametrize(("off", "left"), [(["r01t01"], True), (["r01t01", "r01t02"], False)])
-def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(off: list[str], left: bool) -> None:
-    down = [failure.failure("tray_unreachable", findings.HARDWARE, f"{tray} is off.", tray) for tray in off]
-    pair = failure.failure("imex_pair_disconnected", findings.IMEX, "They do not connect.", trays=["r01t01", "r01t02"])
-    found = correlation.correlate([*down, pair])
+@pytest.mark.parametrize(("off", "left"), [(A[:3], True), (A, False)])
+@pytest.mark.parametrize("trays", [A, []], ids=["all_named", "none_named"])
+def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(
+    world: World, off: list[str], left: bool, trays: list[str]
+) -> None:
+    """One that names no tray is about all of its clique."""
+    down = [failure.failure("tray_unreachable", findings.HARDWARE, f"{tray} is off.", tray, "r01") for tray in off]
+    pair = failure.failure("imex_pair_disconnected", findings.IMEX, "They do not connect.", None, "r01", trays=trays)
+    found = correlation.correlate([*down, pair], world.evidence())
     assert ("imex_pair_disconnected" in [row["code"] for row in found]) is left
+
+
+def in_progress(world: World, trays: list[str], numbers: range) -> None:
+    """What discover finds of these GPUs where the NVLink switches do not answer."""
+    for tray in trays:
+        notes = [worded(gpu_finding("fabric_in_progress", "", number, host="")) for number in numbers]
+        world.trays[tray]["findings"] += [{**note, "part": "gpu"} for note in notes]
+        for number in numbers:
+            world.gpus(tray)[number]["fabric"].update(state="in_progress", cluster_uuid=None, clique_id=None)
+        world.trays[tray]["gpu"].update(attached=False, cluster_uuid=None, clique_id=None, clique=None)
+
+
+def test_a_fault_of_all_trays_of_a_domain_is_one_failure_of_the_domain(world: World) -> None:
+    in_progress(world, A[:3], range(4))
+    in_progress(world, A[3:], range(1))
+    verdict = world.verdict()
+    assert rows(verdict) == [("hardware", "fabric_in_progress", A)]
+    [row] = verdict["failures"]
+    assert (row["tray"], row["clique"]) == (None, "r01")
+    assert row["message"].startswith(
+        "All 4 trays (r01t[01-04]) of NVLink domain r01 that answer report this: one of them: r01t01: each of GPUs"
+        " [0-3] waits for the fabric manager"
+    )
+    assert row["remediation"] == "on the NVLink switch: nv show sdn partition"
+
+
+def test_a_domain_of_two_cliques_is_one_failure_and_one_of_its_cliques_another(world: World) -> None:
+    for tray in A:
+        world.report(tray, "gpu", "fabric_unhealthy")
+    leave_out(world, *A[2:])
+    verdict = world.verdict()
+    [row] = [row for row in verdict["failures"] if row["code"] == "fabric_unhealthy"]
+    assert (row["tray"], row["clique"], row["trays"]) == (None, None, A)
+    world.trays[A[3]]["findings"].clear()
+    found = [row for row in world.verdict()["failures"] if row["code"] == "fabric_unhealthy"]
+    assert [(row["tray"], row["clique"], row["trays"]) for row in found] == [
+        (None, "r01", A[:2]),
+        (A[2], f"own_{A[2]}", A[2:3]),
+    ]
+
+
+def test_a_run_on_a_few_trays_says_nothing_of_their_domain(world: World) -> None:
+    for tray in A[:2]:
+        world.report(tray, "gpu", "fabric_unhealthy")
+    few = {tray: world.trays[tray] for tray in A[:2]}
+    found = world.verdict(trays=few, slurm=None, kubernetes=None)["failures"]
+    assert [row["tray"] for row in found] == A[:2]
+
+
+@pytest.mark.parametrize("trays", [A[:1], A[:2], A[:3]], ids=len)
+def test_members_without_a_list_explain_their_connections(world: World, trays: list[str]) -> None:
+    for tray in trays:
+        gone = {"path": files.NODES_FILE, "text": None, "changed_at": None}
+        world.trays[tray]["imex"] = world.imex(tray, world.entries("r01"), nodes=gone)
+        world.connect(tray, [other for other in A if other not in trays], "never_connected")
+    assert rows(world.verdict()) == [("imex", "imex_list_unusable", [tray]) for tray in trays]
 
 
 GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])

@@ -1,0 +1,143 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one fabric file changes of another, computed from the two alone, every field. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Change,
+    Fabric,
+    State,
+    Tray,
+    natural_sorted,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+
+# Kind of a change -> the fields of a tray. Those of the first three are one change, of its place or hardware.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "gpus": ("gpu_uuids",),
+    "slot": ("tray_index",),
+    "address": ("imex_address",),
+    "name": ("slurm_node", "kubernetes_node", "ansible_host"),
+    "cluster": ("slurm_cluster", "kubernetes_cluster"),
+}
+_OF_PLACE = ("gpus", "slot", "address")
+
+
+def tray_changes(before: Fabric, after: Fabric) -> list[Change]:
+    """The changes of the trays, in natural order of their names."""
+    differing = (name for name in {*before.trays, *after.trays} if before.trays.get(name) != after.trays.get(name))
+    return [
+        row
+        for name in natural_sorted(differing)
+        for row in _of_tray(name, before.trays.get(name), after.trays.get(name))
+    ]
+
+
+def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
+    if old is None or new is None:
+        # A new tray has its own name in Slurm and Kubernetes, and no more, unless the site sets it.
+        usual = {"slurm_node": name, "kubernetes_node": name}
+        extra = [text for kind in ("name", "cluster") for text in _steps(kind, usual, new)] if new else []
+        why = "; ".join([new["why"], *extra]) if new else "removed"
+        kind = "placed" if new else "removed"
+        yield {"tray": name, "from": old and old["clique"], "to": new and new["clique"], "kind": kind, "why": why}
+        return
+    steps = {kind: list(_steps(kind, old, new)) for kind in _FIELDS}
+    is_moved = old["clique"] != new["clique"]
+    is_replaced = bool(old["gpu_uuids"]) and set(old["gpu_uuids"]).isdisjoint(new["gpu_uuids"])
+    of_place = [text for kind in _OF_PLACE for text in steps[kind]]
+    if new["why"] != old["why"]:
+        of_place.insert(0, new["why"] or "no reason")
+    first = (
+        "moved" if is_moved else "replaced" if is_replaced else next((row for row in _OF_PLACE if steps[row]), "why")
+    )
+    rows = [(first, of_place)] if is_moved or of_place else []
+    for kind, texts in [*rows, *((row, steps[row]) for row in ("name", "cluster") if steps[row])]:
+        yield {"tray": name, "from": old["clique"], "to": new["clique"], "kind": kind, "why": "; ".join(texts)}
+
+
+def _steps(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for key in _FIELDS[kind]:
+        before, after = old.get(key), new.get(key)
+        if before != after and kind == "gpus":
+            added, gone = set(after or ()) - set(before or ()), set(before or ()) - set(after or ())
+            lost = f", {len(gone)} removed" if len(gone) > len(added) else ""
+            yield f"{len(added)} of {count(len(after or ()), 'GPU')} new{lost}"
+        elif before != after:
+            yield f"{key} {_shown(before)} -> {_shown(after)}"
+
+
+def diff_text(before: Fabric, after: Fabric) -> list[str]:
+    """The differences as lines: each changed tray and why, then all that changes of the rest."""
+    return [*map(_tray_line, tray_changes(before, after)), *structure_diff(before, after)]
+
+
+def structure_diff(before: Fabric, after: Fabric) -> list[str]:
+    """The differences of domains, cliques, blocks, clusters and overrides as lines."""
+    both = before, after
+    lines = list(_rows("domain", before.domains, after.domains))
+    lines.extend(_rows("clique", before.cliques, after.cliques))
+    lines.extend(_rows("reserved block", _positions(before, None), _positions(after, None)))
+    for name in natural_sorted({*before.slurm_clusters, *after.slurm_clusters}):
+        old, new = (fabric.clusters.get("slurm", {}).get(name, {"blocks": {}})["blocks"] for fabric in both)
+        lines.extend(_rows(f"Slurm cluster {name}, block of", old, new))
+        kept = f"Slurm cluster {name}, reserved block"
+        lines.extend(_rows(kept, _positions(before, name), _positions(after, name)))
+    for kind in ("slurm", "kubernetes"):
+        names = ({name: dict[str, Any]() for name in mapped(fabric.clusters.get(kind))} for fabric in both)
+        lines.extend(_rows(f"{kind} cluster", *names))
+    lines.extend(_rows("override", *({f"{row['gate']}, {row['what']}": row for row in one.overrides} for one in both)))
+    return lines
+
+
+def _positions(fabric: Fabric, cluster: str | None) -> dict[str, dict[str, int]]:
+    return {name: {"position": position} for name, position in fabric.reserved(cluster).items()}
+
+
+def state_diff_text(before: State | None, after: State) -> list[str]:
+    """One line for each tray whose state or health differs."""
+    old_trays = before.trays if before else {}
+    lines = []
+    for name in natural_sorted(after.trays):
+        old, new = old_trays.get(name), after.trays[name]
+        steps = [
+            f"{key} {old[key] if old else 'none'} -> {new[key]}"
+            for key in ("state", "health")
+            if old is None or old[key] != new[key]
+        ]
+        if steps:
+            lines.append(f"{name}: {', '.join(steps)}")
+    return lines
+
+
+def _tray_line(change: Change) -> str:
+    if change["from"] == change["to"]:
+        return f"{change['tray']}: {change['to']} ({change['why']})"
+    return f"{change['tray']}: {change['from'] or 'none'} -> {change['to'] or 'none'} ({change['why']})"
+
+
+def _rows(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in natural_sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if new is None:
+            yield f"{kind} {name}: removed"
+        elif old is None:
+            yield ", ".join([f"{kind} {name}: new", *(f"{key} {_shown(new[key])}" for key in sorted(new))])
+        elif old != new:
+            keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+            steps = (f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys)
+            yield f"{kind} {name}: {', '.join(steps)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {value[key]}" for key in sorted(value))
+    if value is None:
+        return "none"
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Xids in the layer hardware: what the driver logged of a GPU, and whether it still holds. Pure functions.
+
+A fatal Xid (kernel_log.is_fatal) says that the GPU needs a reset, so it holds for its boot until
+
+- a later Xid 154 of this GPU changes the recovery action to None. The driver makes that action of its marks for reset,
+  drain and reboot, which a reset removes (NVIDIA/open-gpu-kernel-modules, gpu.c, _gpuRefreshRecoveryActionInLock).
+- the driver reports no recovery action of this GPU now. Of a GPU that was reset the action is unknown at first, and
+  that change to None logs no Xid 154 (the same function).
+
+A driver that reports no actions leaves what the log has. All other Xids are news of one run. Where the driver reports
+another action, or has lost the GPU, that failure remains, with the Xid as its cause (correlation.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, HARDWARE, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import COUNT, Evidence, fits, form
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware import RECOVERY
+
+_COUNT_OR_NONE: Schema = {**COUNT, "type": ["integer", "null"]}
+_ROW = schemas.compiled(
+    form(
+        xid={"enum": [*XIDS]},
+        last_at={"type": "number"},
+        pci_bus_id={"type": ["string", "null"], "pattern": r"\A[0-9A-F:.]{1,16}\Z"},
+        fatal={"type": "boolean"},
+        boot={"type": "boolean"},
+        action={"type": ["string", "null"], "pattern": r"\A[a-z0-9_]{1,32}\Z"},
+        gpu=_COUNT_OR_NONE,
+        link=_COUNT_OR_NONE,
+    )
+)
+_WORST_FIRST = (*RECOVERY.values(), "switch_side", "watch")
+
+
+def logged(part: Object) -> list[Object]:
+    """The rows of a tray's facts that are well-formed and in the table."""
+    return [row for row in as_list(part.get("xids")) if fits(_ROW, row)]
+
+
+def check(evidence: Evidence) -> Iterator[Failure]:
+    """Fatal Xids that hold, and all that are new, as one failure a tray; logs that were not read to their end."""
+    for tray in evidence.trays:
+        part, clique = evidence.part(tray, "links") or {}, evidence.clique_of(tray)
+        held, rows = _held(evidence, tray), logged(part)
+        before = mapped(evidence.links_before.get(tray)).get("xid_at")
+        after = before if isinstance(before, (int, float)) else 0
+        new = [row for row in rows if row["last_at"] > after and row["action"] != "none" and row not in held]
+        named = summarize(map(kernel_log.text, [*held, *sorted(new, key=lambda row: not row["fatal"])]))
+        since = "since the last run" if tray in evidence.links_before else f"in the last {kernel_log.DAYS} days"
+        why = summarize(dict.fromkeys(kernel_log.name(row["xid"]) for row in reversed(held or new)))
+        action = min((_action(row, bool(held)) for row in held or new), key=_WORST_FIRST.index, default="")
+        if held:
+            text = f"{tray}: the kernel logged {named}, and nothing that shows a reset of the GPU since."
+            yield failure("nvlink_xid", HARDWARE, text, tray, clique, severity=ERROR, cause=why, action=action)
+        elif new:
+            text = f"{tray}: the kernel logged GPU errors {since}: {named}."
+            yield failure("nvlink_xid", HARDWARE, text, tray, clique, cause=why, action=action)
+        if part.get("xids_complete") is False:
+            text = f"{tray}: its kernel log was not read to its end in time, so Xids may be missing."
+            yield failure("nvlink_links_unknown", HARDWARE, text, tray, clique, severity=WARNING)
+
+
+def _held(evidence: Evidence, tray: str) -> list[Object]:
+    """The fatal Xids that hold."""
+    rows = [row for row in logged(evidence.part(tray, "links") or {}) if row["boot"]]
+    gpus = map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
+    ends = {_address(row): row["last_at"] for row in rows if row["action"] == "none"}
+    ends.update({_address(gpu): math.inf for gpu in gpus if gpu.get("recovery_action") == "none"})
+    return [row for row in rows if kernel_log.is_fatal(row) and row["last_at"] > ends.get(_address(row), 0)]
+
+
+def _address(row: Object) -> str:
+    return kernel_log.address(str(row.get("pci_bus_id")))
+
+
+def _action(row: Object, is_held: bool) -> str:
+    if row["xid"] == kernel_log.RECOVERY_ACTION:
+        return RECOVERY.get(row["action"], "reboot") if is_held else "watch"
+    xid = XIDS[row["xid"]]
+    return (xid.fatal if is_held else xid.other) or "watch"
