@@ -23,10 +23,11 @@ $(VENV)/.made: uv.lock pyproject.toml tests/tools/make_venv.py
 
 venv: $(VENV)/.made ## Make ./.venv from uv.lock, with this checkout as the installed collection
 
-demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/demo (no root, no GPU)
+demo: venv ## Two simulated NVL72 racks (RACKS=576: more), discovered twice, rendered to build/demo (no root, no GPU)
+	@mkdir -p build && sed 's/^  racks: 2$$/  racks: $(RACKS)/' playbooks/files/demo.nvlink.yml > build/demo.nvlink.yml
 	@PATH="$(RUN):$$PATH" ANSIBLE_STDOUT_CALLBACK=$${ANSIBLE_STDOUT_CALLBACK:-rackscale.nvlink.progress} \
-	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo" && \
-	echo "Demo complete: r01t07 is down and kept its place. Open build/demo/report/index.html"
+	$(RUN)/ansible-playbook -i "$(CURDIR)/build/demo.nvlink.yml" rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo" && \
+	echo "Demo complete: a tray is down and kept its place. Open build/demo/report/index.html"
 
 unit: venv ## The unit tests
 	@$(RUN)/python tests/tools/gates.py unit

@@ -21,7 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
@@ -56,9 +57,13 @@ class ActionModule(ControllerAction):
             return {"files": [], "removed": [], "warnings": [warning]}
         fabric = fabric_file.load(options["fabric_file"])
         state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
-        context = _context(options)
+        context = _context(options, fabric)
+        assumed = dict.fromkeys(context.without, "DRAIN: assumed")
+        state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
+        # Prometheus would take what is assumed for the state of the site.
+        chosen = [name for name in options["renderers"] if name != "metrics" or not assumed]
         root = options["render_dir"]
-        result = self._render(fabric, state, options, context) if root else {}
+        result = self._render(fabric, state, {**options, "renderers": chosen}, context) if root else {}
         if options["domain_map"]:
             result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
         return result
@@ -110,11 +115,19 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _context(options: Arguments) -> RenderContext:
-    """Read and check the other inputs of the renderers: verdict and jobs."""
-    lines = options["squeue"]
+def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
+    """Read and check the other inputs of the renderers: verdict, jobs and node states."""
+    lines, path = options["squeue"], options["verdict"]
+    found = verdict(json_file(path), path) if path else None
+    shown = found.nodes if found else None
+    if options["scontrol"] is not None:
+        shown = node_states.of_scontrol(options["scontrol"], fabric)
+    if unknown := [name for name in options["without"] if name not in fabric.trays]:
+        raise RenderError(f"without: {unknown[0]!r} is no tray of the fabric file; name trays that it has")
     return RenderContext(
-        verdict=_verdict(options["verdict"]),
+        verdict=found,
+        nodes=shown,
+        without=tuple(options["without"]),
         jobs=None if lines is None else running_jobs(lines),
         block_sizes=tuple(options["block_sizes"]),
         gpus_by_dra=options["gpus_by_dra"],
@@ -122,18 +135,6 @@ def _context(options: Arguments) -> RenderContext:
         site=options["site"],
         version=collection_version("rackscale.nvlink") or "",
     )
-
-
-def _verdict(path: str | None) -> Verdict | None:
-    """The verdict of verify in a file; None without a path."""
-    if not path:
-        return None
-    document = json_file(path)
-    if document is None:
-        raise RenderError(
-            f"{path}: cannot be read as JSON: run the playbook verify again, or leave the option verdict out."
-        )
-    return verdict(document, path)
 
 
 def _width() -> int:

@@ -170,9 +170,10 @@ def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) 
     rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
     outside = f", {len(left_out)} not evaluated (outside this run: {fold(left_out)})" if left_out else ""
+    some = f", {verdict['answered']} answered" if verdict["answered"] < verdict["queried"] else ""
     summary = (
         f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')},"
-        f" {verdict['queried']} queried{outside}:"
+        f" {verdict['queried']} queried{some}{outside}:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )

@@ -69,6 +69,22 @@ options:
       - Without it they show no jobs. An empty list means that no job runs.
     type: list
     elements: str
+  scontrol:
+    description:
+      - The lines of C(scontrol --all --oneliner show nodes). Domain map, report and metrics then show which trays get
+        no new job, since they are drained, down or reserved, and do not count them as usable.
+      - Without it they show the states in O(verdict), and say that they are not known where it has none.
+    type: list
+    elements: str
+    version_added: 1.1.0
+  without:
+    description:
+      - Trays that domain map and report show as drained, to see what jobs can use without them. The metrics are then
+        not rendered.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   gpus_by_dra:
     description:
       - Whether the NVIDIA DRA driver allocates GPUs, rather than a device plugin. The example workloads then claim them
@@ -213,5 +229,5 @@ domain_map:
   returned: when O(domain_map) is true
   type: list
   elements: str
-  sample: ["r01  0f3c81aa  18 of 18 trays"]
+  sample: ["r01  18 of 18 trays  0f3c81aa"]
 """

@@ -445,7 +445,8 @@ survey:
           description: Whether it is an aggregated block.
           type: bool
     nodes:
-      description: The nodes of slurmctld, each with C(NodeName), C(NodeHostName), C(NodeAddr) and C(State).
+      description: The nodes of slurmctld, each with C(NodeName), C(NodeHostName), C(NodeAddr), C(State) and
+        C(Reason).
       type: raw
     partitions:
       description: The partitions of slurmctld, as C(scontrol show partitions) prints them.

@@ -108,6 +108,11 @@ others:
   returned: success
   type: list
   elements: str
+nodes:
+  description: The NodeName of each node of slurmctld, with the flags of its state and the reason for it.
+  returned: success
+  type: dict
+  sample: {r02t03: IDLE, r02t04: "DRAIN+IDLE: RMA 4711"}
 file:
   description: The topology file that this version prefers, or C(topology.conf) where only that exists.
   returned: success

@@ -168,11 +168,18 @@ verdict:
         unknown: []
         cliques:
           r01: {nodes: 18, free_nodes: 17, stranded_gpus: 2, blocked_by: {jobs/train: [r01t01]}}
+    slurm_nodes:
+      description: The state of each tray in Slurm, with the reason; null where no controller answered.
+      type: dict
+      sample: {r02t03: IDLE, r02t04: "DRAIN+IDLE: RMA 4711"}
     trays:
       description: The number of trays in the fabric file.
       type: int
     queried:
       description: The number of them that this run queried, unreachable ones included.
+      type: int
+    answered:
+      description: The number of them that answered.
       type: int
     cliques:
       description: The number of cliques in the fabric file that have trays.
@@ -207,7 +214,7 @@ verdict:
           description: What disagrees, in one sentence.
           type: str
         cause:
-          description: The likely cause, by default what the code stands for.
+          description: The likely cause, empty where none is known.
           type: str
         action:
           description: What repairs it where the code alone does not decide, else empty.

@@ -99,8 +99,16 @@ def test_a_rollout_changes_no_tray_on_which_a_job_runs(site: Site) -> None:
     job = site.racks.exec("ctl", *submit).stdout.strip()
     wait = f"for i in $(seq 300); do [ $(squeue -h -j {job} -o %T) = RUNNING ] && exit; sleep 0.2; done; squeue; exit 1"
     site.racks.exec("ctl", "bash", "-c", wait)
+    reason = "RMA 4711 State=IDLE"
+    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t02", "state=drain", f"reason={reason}")
     shown = site.playbook("render", "--tags", "report", "-e", "report_jobs=true").stdout
     assert re.search(rf"r01t03 .* {job}\b", shown), "its jobs stand next to a tray"
+    assert re.search(r"r01t02 .* drained: RMA 4711", shown)
+    verdict = site.directory / "verdict.json"
+    site.playbook("verify", "--tags", "quick", "-e", f"verdict_file={verdict}", "-e", "verify_fail=false")
+    nodes = json.loads(verdict.read_text())["slurm_nodes"]
+    assert (nodes["r01t02"], sorted(nodes)) == (f"DRAIN+IDLE: {reason}", [f"r01t0{tray}" for tray in range(1, 5)])
+    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t02", "state=resume")
     stopped = site.rollout("-e", "rollout_drain_wait=1", check=False)
     assert stopped.returncode != 0
     assert f"job {job} still runs after 1 seconds; wait for it to end" in " ".join(stopped.stdout.split())

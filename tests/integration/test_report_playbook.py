@@ -18,7 +18,9 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from . import hostile
 from .commands import ansible, unchanged
 
-PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
+# As by default: Ansible returns a reason in Slurm that looks like a template as it is.
+USER_TEXTS = {"_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "ignore"}
+PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", **USER_TEXTS}
 
 
 def play(folder: Path, name: str, *arguments: str, inventory: str = "localhost,", check: bool = True) -> str:
@@ -61,11 +63,13 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
 
 
 def stand_in(folder: Path) -> str:
-    """An inventory with a Slurm controller on this machine, whose Python and squeue are not its own."""
+    """An inventory with a Slurm controller on this machine, whose Python, squeue and scontrol are not its own."""
     answer = {"ansible_facts": {"render_dir": str(folder / "elsewhere"), "verdict_file": "/etc/shadow"}}
     python = hostile.write_python(folder / "python", answer)
-    (folder / "squeue").write_text("#!/bin/sh\necho '4711 r01t0[1-4]'\n")
-    (folder / "squeue").chmod(0o755)
+    nodes = "NodeName=r01t04 State=IDLE+DRAIN Reason=RMA {{ 4 }} [root@2026-11-21T11:16:27]"
+    for name, text in (("squeue", "4711 r01t0[1-4]"), ("scontrol", nodes)):
+        (folder / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (folder / name).chmod(0o755)
     variables = f"ansible_connection=local ansible_python_interpreter={python}"
     (folder / "hosts.ini").write_text(
         f"[slurm_controller]\nctl {variables}\n[nvlink]\nr01t01\n[all:vars]\nreport_jobs=true\n"
@@ -79,8 +83,14 @@ def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypat
     for name in ("ctl,localhost", "r01t01,localhost"):
         given = ("-i", stand_in(folder), "rackscale.nvlink.render", "--tags", "report", *file, "--limit", name)
         done = ansible("ansible-playbook", *given, **PROGRESS)
-        assert re.search(r"(?m)^.*r01t04 .*r01 @0 +[0-9]+ +4711$", done.stdout)
+        assert re.search(r"(?m)^.*r01t04 .*drained: RMA \{ \{ 4 \}\} +r01 @0 +[0-9]+ +4711$", done.stdout)
     assert not (folder / "elsewhere").exists()
+    # What is left without other trays, of which each must exist.
+    page = ("-e", "report_without=r01t[01-02]")
+    play(folder, "report", *page, inventory=str(folder / "hosts.ini"))
+    assert "Without r01t[01-02]: 1 of 4 trays is usable by jobs of 1 tray" in (folder / "report/index.html").read_text()
+    wrong = play(folder, "report", "-e", "report_without=r09t01", inventory=str(folder / "hosts.ini"), check=False)
+    assert "report_without: 'r09t01' is no tray, clique or domain of the fabric file" in wrong
     # Without jobs, where Slurm does not answer.
     nowhere = "nowhere ansible_connection=ssh ansible_ssh_executable=/bin/false"
     (folder / "hosts.ini").write_text(f"[slurm_controller]\n{nowhere}\n[all:vars]\nreport_jobs=true\n")

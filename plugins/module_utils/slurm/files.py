@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
+_REASON = re.compile(r" Reason=(.*?) \[[^\]\s]*@[^\]\s]*\]")
 HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
 
 
@@ -252,8 +253,20 @@ def parse_show_topology(text: str) -> list[ShownBlock]:
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
-    """One-line records (``scontrol -o show nodes|partitions``) as maps; a value ends at white space."""
-    return [dict(shown_values(line)) for line in text.splitlines() if line.strip()]
+    """One-line records (``scontrol -o show nodes|partitions``) as maps; a value ends at white space, a reason later.
+
+    Of equal keys the first counts: a reason, which a user wrote, may look like a key and its value.
+    """
+    return [_record(line) for line in text.splitlines() if line.strip()]
+
+
+def _record(line: str) -> dict[str, str]:
+    record: dict[str, str] = {}
+    for key, value in shown_values(line):
+        record.setdefault(key, value)
+    if reason := _REASON.search(line):
+        record["Reason"] = reason.group(1)
+    return record
 
 
 def parse_config(text: str) -> dict[str, str]:

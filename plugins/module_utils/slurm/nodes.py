@@ -14,14 +14,13 @@ include a drained node). The reservation ends by itself if the run is killed.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
@@ -32,7 +31,6 @@ UNPROVEN = f"{OURS}test failed"
 MAX_TESTS = 32
 # Seconds between two queries, which grow: each makes slurmctld list all jobs or all nodes.
 _FIRST_PAUSE, _PAUSE_GROWS, _LONGEST_PAUSE = 0.3, 1.3, 5.0
-_REASON = re.compile(r" Reason=(.*?) \[[^\]\s]*@[^\]\s]*\]")
 # States in which a node runs no job, whatever its other flags are; DOWN nodes wait for slurmd.
 _AWAY = frozenset(("DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN"))
 
@@ -80,23 +78,18 @@ class Outcome:
 
 def parse(text: str) -> dict[str, Node]:
     """Parse ``scontrol -o show nodes``: node -> its state. A reason may contain white space."""
-    found = {}
-    for line in text.splitlines():
-        keys = dict(syntax.key_values(line))
-        if "NodeName" in keys:
-            why = _REASON.search(line)
-            words = frozenset(keys.get("State", "").upper().split("+"))
-            found[keys["NodeName"]] = Node(words, why.group(1) if why else "")
-    return found
+    return {
+        record["NodeName"]: Node(frozenset(record.get("State", "").upper().split("+")), record.get("Reason", ""))
+        for record in files.parse_records(text)
+        if "NodeName" in record
+    }
 
 
 def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
     """The nodes that slurmctld has; SlurmError where it has a wanted one under another name."""
-    text = slurm.scontrol("-a", "-o", "show", "nodes")
-    known = parse(text)
+    known = parse(slurm.scontrol("-a", "-o", "show", "nodes"))
     if any(name not in known for name in wanted):
-        records = (dict(syntax.key_values(line)) for line in text.splitlines())
-        node_names.check(wanted, [node_names.of_slurm(record) for record in records if "NodeName" in record])
+        node_names.check(wanted, slurm.node_names())
     return known
 
 

@@ -22,6 +22,9 @@ OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
 NODE_RANK_SINCE: Version = (25, 11, 0)
 MAX_NODES = 65536  # MaxNodeCount's limit
+# A node whose state has one of these flags gets no new job, or only those of its reservation.
+RESERVED = frozenset(("MAINTENANCE", "REBOOT_ISSUED", "RESERVED"))
+UNAVAILABLE = RESERVED | {"DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "NOT_RESPONDING", "UNKNOWN"}
 
 
 @dataclass(frozen=True)

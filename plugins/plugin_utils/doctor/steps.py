@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -33,7 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence, whole
@@ -97,6 +98,16 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
     return fabric, Check("fabric_file", OK, path)
 
 
+def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Check]:
+    silent = constants.config.get_config_value("INTERPRETER_PYTHON") != "auto"
+    found = [] if silent else [name for name in trays if "ansible_python_interpreter" not in hostvars.raw_get(name)]
+    if found:
+        message = (
+            f"{causes.folded(found)}: each play warns of the interpreter that Ansible found; set interpreter_python ="
+        )
+        yield Check("ansible_cfg", INFO, f"{message} auto_silent in [defaults], or ansible_python_interpreter")
+
+
 def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
     problems = site.problems(read, site.default_phases(read), fabric)
     warnings = site.warnings(read, site.default_phases(read), fabric)
@@ -121,6 +132,7 @@ def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[lis
     here, trays, processors = environment.read(), len(read.trays), os.cpu_count() or 1
     rows = [
         *controller.checks(here, read.variables, read.slurm, trays, processors),
+        *_interpreter(read.trays, task_vars["hostvars"]),
         about,
         *_inventory(read, fabric),
         *hosts.checks(found),

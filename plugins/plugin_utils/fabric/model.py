@@ -111,6 +111,8 @@ class TrayState(TypedDict):
     # As observed: a tray without a place has no row in the fabric file. Earlier releases left them out for others.
     tray_index: NotRequired[int | None]
     gpu_count: NotRequired[int]
+    # Of a state in Slurm alone, which no state file has.
+    reason: NotRequired[str]
 
 
 Change = TypedDict("Change", {"tray": str, "from": str | None, "to": str | None, "kind": str, "why": str})

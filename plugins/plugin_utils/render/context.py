@@ -50,7 +50,8 @@ class RenderContext:
 
     block_sizes: the site's setting of the role slurm_topology, for Slurm's files and what jobs span.
     verdict: what verify last found; jobs: Slurm node name -> the IDs of the jobs
-    that run there, None where Slurm was not queried.
+    that run there, None where Slurm was not queried. nodes: tray -> its state in Slurm, None where
+    these are not known. without: trays that the report counts as drained. The state that renderers get has both.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
     the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
     it is unknown.
@@ -58,6 +59,8 @@ class RenderContext:
 
     verdict: Verdict | None = None
     jobs: Mapping[str, tuple[str, ...]] | None = None
+    nodes: Mapping[str, str] | None = None
+    without: tuple[str, ...] = ()
     block_sizes: tuple[int, ...] = ()
     gpus_by_dra: bool = False
     topology: TopologySettings = field(default_factory=TopologySettings)

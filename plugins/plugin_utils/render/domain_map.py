@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
@@ -20,8 +20,11 @@ GAP = 3
 EMPTY = "empty"
 NOTHING = "none"
 MAX_FINDINGS = 12
+# Of more domains, those that need attention are drawn, the worst first and no more than these; the others are named.
+MAX_DOMAINS = 24
 # Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
+WIDEST_STATE = 24
 MARKS = {model.HEALTHY: "●", model.DEGRADED: "▲", model.UNHEALTHY: "✗", model.UNKNOWN: "?"}
 
 Column = tuple[str, Callable[[view.Tray], str]]
@@ -42,7 +45,7 @@ INDEX: Column = ("index", _index)
 NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
 CLIQUE: Column = ("clique", lambda tray: tray.clique.name if tray.clique else "-")
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
-STATE: Column = ("state", lambda tray: tray.state)
+STATE: Column = ("state", lambda tray: _cut(tray.why_state, WIDEST_STATE))
 SLURM: Column = ("Slurm", lambda tray: tray.slurm)
 JOBS: Column = ("jobs", lambda tray: _cut(" ".join(tray.jobs), WIDEST_JOBS))
 # From the widest to the narrowest. The first is taken in which two domains fit next to each other, else the first in
@@ -64,7 +67,13 @@ def domain_map(
     half = (width - GAP) // 2 if len(shown.domains) > 1 else width
     jobs_column = (JOBS,) if shown.has_jobs else ()
     layouts = [((*columns, *jobs_column), widest) for widest in (half, width) for columns in LAYOUTS]
-    lines = _in_rows(_domains(shown.domains, layouts), width)
+    drawn = shown.domains
+    if len(drawn) > MAX_DOMAINS:
+        bad = (domain for domain in drawn if domain.word in view.TROUBLE)
+        drawn = tuple(sorted(bad, key=lambda domain: domain.rank)[:MAX_DOMAINS])
+    lines = _in_rows(_domains(drawn, layouts), width)
+    others = ((domain.name, domain.word) for domain in shown.domains if domain not in drawn)
+    lines += causes.grouped(others, "NVLink domain")
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
     return _plain([*lines, "", *_sums(shown), *_findings(shown)])
@@ -142,7 +151,7 @@ def _domain(domain: view.Domain, layout: tuple[Column, ...], widths: list[int]) 
     def row(cells: Iterable[str]) -> str:
         return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
-    title = _cut(f"{domain.name}  {domain.cluster_uuid[:8]}  {len(domain.trays)} of {len(domain.slots)} trays", total)
+    title = _cut(f"{domain.name}  {domain.sums}  {domain.cluster_uuid[:8]}", total)
     block = [title.ljust(total), row(title for title, _cell in layout)]
     for slot in reversed(range(len(domain.slots))):
         tray = domain.slots[slot]
@@ -177,10 +186,9 @@ def _sums(shown: view.Figure) -> list[str]:
 
 def _findings(shown: view.Figure) -> list[str]:
     lines = []
-    for finding in shown.findings[:MAX_FINDINGS]:
-        severity = str(finding.get("severity"))
-        text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
-        lines.append(f"{severity:7}  {text}")
-    if len(shown.findings) > MAX_FINDINGS:
-        lines.append(f"and {count(len(shown.findings) - MAX_FINDINGS, 'more finding')}, all of them in the report")
-    return lines
+    findings = equal_rows.groups(shown.findings, ("severity", "code", "gpu"))
+    for row in map(equal_rows.joined, findings[:MAX_FINDINGS]):
+        text = ": ".join(part for part in (view.subject(row), row["message"]) if part)
+        lines.append(f"{row['severity']:7}  {text}")
+    more = sum(map(len, findings[MAX_FINDINGS:]))
+    return [*lines, *([f"and {count(more, 'more finding')}, all of them in the report"] if more else [])]

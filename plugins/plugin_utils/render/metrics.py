@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
 
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
@@ -37,13 +38,14 @@ HELP = {
     "nvlink_clique_trays_by_health": "Trays of a clique, by health.",
     "nvlink_clique_trays_by_state": "Trays of a clique, by state.",
     "nvlink_clique_working_trays": (
-        "Working trays of a clique, neither unhealthy nor stale: the largest job inside the clique."
+        "Working trays of a clique, not unhealthy, stale, drained or down: the largest job inside the clique."
     ),
     "nvlink_clique_oldest_observation_timestamp_seconds": (
         "Time of the oldest observation among the trays of a clique."
     ),
     "nvlink_segment_reach_trays": "Trays of the largest Slurm job with segments of so many trays.",
     "nvlink_segment_blocks": "Blocks that hold a segment of so many trays.",
+    "nvlink_segment_free_trays": "Trays of the largest such job without those where a job runs.",
     "nvlink_job_blocks_allowed": "Blocks that Slurm allows a job of so many trays.",
     "nvlink_job_blocks_needed": "Blocks that a job of so many trays needs with the working trays.",
     "nvlink_job_starts": "Whether a job of so many trays starts on the idle cluster without a segment.",
@@ -88,7 +90,7 @@ def _seconds(text: str | None) -> int | None:
 
 
 def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -> Iterator[Sample]:
-    shown = view.figure(fabric, state)
+    shown = view.figure(fabric, state, context.jobs)
     yield "nvlink_fabric_info", {"sha256": fabric_file.digest(fabric_file.serialise(fabric))}, 1
     yield "nvlink_state_written_timestamp_seconds", {}, _seconds(state.written_at)
     for domain in shown.domains:
@@ -98,8 +100,8 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
     yield "nvlink_unplaced_trays", {}, len(shown.unplaced)
     for clique in shown.cliques:
         if clique.trays:
-            yield from _of_clique(clique, fabric.members[clique.name], state)
-    for found in capacity.capacities(fabric, state, context.block_sizes):
+            yield from _of_clique(clique, fabric.members[clique.name], state, () if context.nodes is None else WORDS)
+    for found in capacity.capacities(fabric, state, context.block_sizes, shown.busy):
         yield from _of_capacity({"slurm_cluster": found.cluster} if found.cluster else {}, found)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
     for (code, severity), number in sorted(findings.items()):
@@ -108,7 +110,9 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
         yield from _of_verify(context.verdict)
 
 
-def _of_clique(clique: view.Clique, members: Sequence[str], state: model.State) -> Iterator[Sample]:
+def _of_clique(
+    clique: view.Clique, members: Sequence[str], state: model.State, words: Sequence[str]
+) -> Iterator[Sample]:
     labels = {"clique": clique.name, "domain": clique.domain}
     observed = [state.trays[name] for name in members if name in state.trays]
     states = Counter(row["state"] for row in observed)
@@ -118,7 +122,7 @@ def _of_clique(clique: view.Clique, members: Sequence[str], state: model.State) 
     for word in view.HEALTH:
         yield "nvlink_clique_trays_by_health", {**labels, "health": word}, clique.health.get(word, 0)
     # An unplaced tray has no clique.
-    for word in (model.PRESENT, model.STALE, model.CONFLICT, model.UNKNOWN):
+    for word in (model.PRESENT, *words, model.STALE, model.CONFLICT, model.UNKNOWN):
         yield "nvlink_clique_trays_by_state", {**labels, "state": word}, states[word]
     yield "nvlink_clique_working_trays", labels, clique.works
     oldest = min(filter(None, (_seconds(row["observed_at"]) for row in observed)), default=None)
@@ -130,6 +134,7 @@ def _of_capacity(labels: Labels, found: capacity.Capacity) -> Iterator[Sample]:
         segment = {**labels, "segment": str(reach.segment)}
         yield "nvlink_segment_reach_trays", segment, reach.trays
         yield "nvlink_segment_blocks", segment, reach.blocks
+        yield "nvlink_segment_free_trays", segment, reach.free
     for row in found.jobs:
         job = {**labels, "job_trays": str(row.nodes)}
         yield "nvlink_job_blocks_allowed", job, row.allowed

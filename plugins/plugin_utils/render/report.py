@@ -20,18 +20,21 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, printable
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 PAGE = "report/index.html"
 # As many domains are shown open; of more, each is a tile until it is opened.
 FEW = 4
+# What is equal in the problems of one card.
+EQUAL = ("severity", "layer", "code", "cause", "gpu")
 # The source whose trays are simulated.
 SIMULATION = "simulation"
 
@@ -39,21 +42,23 @@ SIMULATION = "simulation"
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Render the page from a fabric, its state and the optional input."""
     shown = view.figure(fabric, state, context.jobs)
-    capacities = capacity.capacities(fabric, state, context.block_sizes)
+    capacities = capacity.capacities(fabric, state, context.block_sizes, shown.busy)
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters.update(counted=count, fold=hostlist.fold, subject=view.subject)
+    environment.filters.update(counted=count, fold=hostlist.fold, folded=causes.folded, subject=view.subject)
     page = environment.from_string(_asset("report.html.j2")).render(
         figure=shown,
         state=state,
         context=context,
-        sentence=_sentence(shown, capacities, problems),
+        sentence=_sentence(shown, capacities, problems, context),
         simulated=any(tray["source"] == SIMULATION for tray in state.trays.values()),
         words=view.counts((tray.word for tray in shown.trays), view.WORST_FIRST),
         few=len(shown.domains) <= FEW,
-        problems=problems,
+        problems=[*map(equal_rows.joined, equal_rows.groups(problems, EQUAL, ("message", "remediation")))],
+        unavailable=causes.grouped((tray.name, tray.why_state) for tray in shown.trays if tray.state in WORDS),
         placed=fabric.trays,
+        unknown=list(fabric.trays.keys() - (context.nodes or {}).keys()),
         capacities=capacities,
         base_sizes=[_base_size(fabric, found, context) for found in capacities],
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
@@ -88,22 +93,31 @@ def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any
     return sorted([*failures, *findings], key=lambda row: view.severity_rank(row["severity"]))
 
 
-def _sentence(shown: view.Figure, capacities: Iterable[capacity.Capacity], problems: Sequence[dict[str, Any]]) -> str:
+def _sentence(
+    shown: view.Figure, capacities: Iterable[capacity.Capacity], problems: Sequence[Object], context: RenderContext
+) -> str:
     """The verdict: how many trays jobs of the best segment use, and which trays need attention."""
     usable = []
     for found in capacities:
-        trays = sum((tray.slurm_cluster or "") == found.cluster for tray in shown.trays)
+        trays = {tray.name for tray in shown.trays if (tray.slurm_cluster or "") == found.cluster}
+        unknown = len(trays.difference(context.nodes or ()))
+        doubt = f" if Slurm has drained none (its states of {count(unknown, 'tray')} are not known)" if unknown else ""
+        verb = "is" if found.best.trays == 1 else "are"
         owner = f" of cluster {found.cluster}" if found.cluster else ""
         jobs = f"jobs of {count(found.best.segment, 'tray')}"
-        usable.append(f"{found.best.trays} of {count(trays, 'tray')}{owner} are usable by {jobs}")
+        usable.append(f"{found.best.trays} of {count(len(trays), 'tray')}{owner} {verb} usable by {jobs}{doubt}")
+    sentence = ", ".join(usable) or "No tray is usable"
+    if context.without:
+        sentence = f"Without {hostlist.fold(context.without)}: {sentence}"
     if not shown.has_state:
-        return f"{', '.join(usable)}, if all work: their health is unknown without a state file."
+        return f"{sentence}; their health is unknown without a state file."
     # Worst first.
-    bad = [row for row in problems if row["severity"] != "info"]
-    named = [tray for row in bad for tray in row.get("trays") or [row["tray"]] if tray]
-    names = list(dict.fromkeys([*named, *(tray.name for tray in shown.trays if tray.word != model.HEALTHY)]))
+    rows = (row for row in problems if row["severity"] != "info")
+    named = [tray for row in rows for tray in row.get("trays") or [row["tray"]] if tray]
+    bad = (tray.name for tray in shown.trays if tray.word not in (model.HEALTHY, node_states.RESERVED))
+    names = [name for name in dict.fromkeys([*named, *bad]) if name not in context.without]
     attention = f"{summarize(names, 3) or 'none'} need{'s' * (len(names) < 2)} attention"
-    return f"{', '.join(usable) or 'No tray is usable'}; {attention}."
+    return f"{sentence}; {attention}."
 
 
 def _base_size(fabric: model.Fabric, found: capacity.Capacity, context: RenderContext) -> str:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
-# Rows on the page; the sums count all failures.
-MAX_FAILURES = 500
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
 
@@ -38,17 +37,18 @@ class Layer:
 class Verdict:
     """A verdict: its layers in their order, its failures as maps of strings, worst first.
 
-    more: the number of failures beyond MAX_FAILURES. uses: clique -> the fields of its stranded.CliqueUse,
-    None without a cluster that has ComputeDomains. unknown: why numbers of uses are unknown, as sentences.
+    uses: clique -> the fields of its stranded.CliqueUse,
+    None without a cluster that has ComputeDomains. unknown: why numbers of uses are unknown, as sentences. nodes: tray
+    -> its state in Slurm, None where it did not answer, or verify was of 1.0.
     """
 
     ok: bool
     checked_at: str
     layers: tuple[Layer, ...]
     failures: tuple[Mapping[str, Any], ...]
-    more: int
     uses: Mapping[str, Mapping[str, Any]] | None = None
     unknown: tuple[str, ...] = ()
+    nodes: Mapping[str, str] | None = None
 
     @property
     def stranded_gpus(self) -> int | None:
@@ -58,14 +58,15 @@ class Verdict:
 
 
 def verdict(document: Any, path: str) -> Verdict:
-    """Validate and summarize a verdict that was read from ``path``; RenderError for any other file."""
+    """Validate and summarize a verdict that was read from ``path``; RenderError for any other file, or None."""
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
         or not isinstance(document.get("failures"), list)
         or not isinstance(document.get("layers", {}), dict)
+        or not isinstance(nodes := document.get("slurm_nodes"), (dict, NoneType))
     ):
-        raise RenderError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
+        raise RenderError(f"{path}: has no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
     if not all(isinstance(row, dict) for row in document["failures"]):
         raise RenderError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
     uses, unknown = _uses(document.get("compute_domains"), path)
@@ -77,10 +78,10 @@ def verdict(document: Any, path: str) -> Verdict:
         ok=document["ok"],
         checked_at=str(document.get("checked_at") or ""),
         layers=tuple(_layer(name, word, failures) for name, word in words.items()),
-        failures=tuple(failures[:MAX_FAILURES]),
-        more=max(len(failures) - MAX_FAILURES, 0),
+        failures=tuple(failures),
         uses=uses,
         unknown=unknown,
+        nodes=None if nodes is None else {str(tray): str(shown) for tray, shown in nodes.items()},
     )
 
 

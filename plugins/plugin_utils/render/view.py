@@ -16,17 +16,19 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import DOWN, DRAINED, RESERVED, WORDS
 
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
-STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
+STATES = (model.PRESENT, *WORDS, model.STALE, model.CONFLICT, model.UNPLACED)
 SEVERITIES = ("error", "warning", "info")
 # A tray is shown by the first of these that is its health or state, and a domain by the first of its trays.
-TROUBLE = (model.UNHEALTHY, model.CONFLICT, model.DEGRADED, model.STALE, model.UNKNOWN)
+TROUBLE = (model.UNHEALTHY, model.CONFLICT, DOWN, DRAINED, model.DEGRADED, model.STALE, model.UNKNOWN, RESERVED)
 WORST_FIRST = (*TROUBLE, model.HEALTHY)
 NO_SUBJECT: Subject = {"tray": None, "gpu": None, "clique": None, "domain": None, "block": None}
+NO_TRAYS = "no trays"
 # A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
 # Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
@@ -61,7 +63,7 @@ class Tray:
     """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding.
 
     ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric file names no Slurm cluster.
-    ``jobs`` are the IDs of the Slurm jobs that run there.
+    ``jobs`` are the IDs of the Slurm jobs that run there, ``reason`` is why it gets no new one.
     """
 
     name: str
@@ -78,6 +80,12 @@ class Tray:
     slurm_cluster: str | None
     why: str | None
     jobs: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def why_state(self) -> str:
+        """Its state, with the reason that Slurm has for it."""
+        return ": ".join(filter(None, (self.state, self.reason)))
 
     @property
     def slurm(self) -> str:
@@ -116,9 +124,20 @@ class Domain:
         return counts((tray.word for tray in self.trays), WORST_FIRST)
 
     @property
+    def sums(self) -> str:
+        """Its trays of those expected, and how many have a problem: ``18 of 18 trays, 1 stale``."""
+        bad = [f"{number} {word}" for word, number in self.words if word != model.HEALTHY]
+        return ", ".join((f"{len(self.trays)} of {count(len(self.slots), 'tray')}", *bad))
+
+    @property
+    def word(self) -> str:
+        """That of its worst tray."""
+        return self.words[0][0] if self.words else NO_TRAYS
+
+    @property
     def rank(self) -> int:
         """Its place by its worst tray."""
-        return min((WORST_FIRST.index(word) for word, _number in self.words), default=len(WORST_FIRST))
+        return (*WORST_FIRST, NO_TRAYS).index(self.word)
 
 
 @dataclass(frozen=True)
@@ -139,6 +158,11 @@ class Figure:
     def trays(self) -> Iterator[Tray]:
         """Every placed tray, in the order of the domains."""
         return (tray for domain in self.domains for tray in domain.trays)
+
+    @property
+    def busy(self) -> list[str] | None:
+        """The trays with a running job; None where Slurm was not queried."""
+        return [tray.name for tray in self.trays if tray.jobs] if self.has_jobs else None
 
 
 def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Figure:
@@ -176,6 +200,7 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
             slurm_cluster=entry.get("slurm_cluster"),
             why=entry.get("why"),
             jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
+            reason=now.get("reason", ""),
         )
 
     domains: dict[str, list[str]] = {}
@@ -190,7 +215,7 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
         cliques=tuple(cliques.values()),
         unplaced=tuple(tray_of(name) for name in unplaced),
         findings=tuple(findings),
-        has_state=bool(state.trays),
+        has_state=any(tray["source"] for tray in state.trays.values()),
         has_jobs=jobs is not None,
     )
 
@@ -206,7 +231,7 @@ def counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
     return [(word, of[word]) for word in order if of[word]]
 
 
-def subject(finding: Finding) -> str:
+def subject(finding: Mapping[str, Any]) -> str:
     """The subject of a finding as text; empty where it concerns the whole fabric."""
     if finding["tray"]:
         return f"{finding['tray']} GPU {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])

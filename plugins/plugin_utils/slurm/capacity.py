@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, linter, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks, linter, node_states, spans
 
 # A job of segments of 16 leaves 2 of 18 trays unused: that is no reason to use segments of 2.
 MOST = 7 / 8
@@ -23,11 +23,15 @@ MOST = 7 / 8
 
 @dataclass(frozen=True)
 class Reach:
-    """How many blocks have a segment of ``segment`` trays, and how many trays the largest job of such segments has."""
+    """How many blocks have a segment of ``segment`` trays, and how many trays the largest job of such segments has.
+
+    free: the same of the trays without a running job; None where the jobs are not known.
+    """
 
     segment: int
     blocks: int
     trays: int
+    free: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,15 @@ class Capacity:
         return best(self.reaches, self.working)
 
 
-def capacities(fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = ()) -> list[Capacity]:
+def capacities(
+    fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = (), busy: Iterable[str] | None = None
+) -> list[Capacity]:
     """The capacity of each Slurm cluster with a working tray.
 
-    block_sizes: the site's setting of the role slurm_topology.
+    block_sizes: the site's setting of the role slurm_topology. busy: trays with a running job, None where these are not
+    known.
     """
+    idle = None if busy is None else node_states.applied(state, fabric, dict.fromkeys(busy, "RESERVED"))
     found = []
     for name in fabric.slurm_clusters or [""]:
         counts = spans.usable(fabric, state, name or None)
@@ -68,17 +76,19 @@ def capacities(fabric: model.Fabric, state: model.State, block_sizes: Sequence[i
         problem = next((note["message"] for note in notes if note["severity"] == "error"), "")
         sizes = () if problem else checked.topology.block_sizes
         jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []
+        free = spans.usable(fabric, idle, name or None) if idle else None
         segments = _segments(len(block.trays) for block in fabric.blocks(name or None))
-        reaches = tuple(reach(counts, segment) for segment in segments)
+        reaches = tuple(reach(counts, segment, free) for segment in segments)
         advised = " ".join(filter(None, (advice(reaches, sum(counts)), of_all(jobs, sum(counts)))))
         found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem))
     return found
 
 
-def reach(counts: Sequence[int], segment: int) -> Reach:
-    """The Reach of one segment size. counts: working trays of each block."""
+def reach(counts: Sequence[int], segment: int, free: Sequence[int] | None = None) -> Reach:
+    """The Reach of one segment size. counts: working trays of each block; free: those of them without a job."""
     segments = [number // segment for number in counts]
-    return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment)
+    now = None if free is None else sum(number // segment for number in free) * segment
+    return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment, now)
 
 
 def best(reaches: Sequence[Reach], working: int) -> Reach:

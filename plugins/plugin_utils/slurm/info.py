@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import segment_limit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import from_shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.planning import expected, same_named
 
@@ -75,6 +76,7 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
         "plugin": observed.plugin,
         "topology": shown,
         "others": [other.name for other in others],
+        "nodes": {name: text(flags, observed.reasons.get(name, "")) for name, flags in observed.states.items()},
         "file": {"path": observed.path, "exists": observed.file is not None, "running": matches},
         "segment_max": segment_limit(observed.version, base) if base else None,
         "findings": findings,

@@ -62,6 +62,7 @@ class Observed:
     checksums: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[NodeNames, ...] = ()
     states: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[rules.Partition, ...] = ()
     jobs: tuple[Job, ...] = ()
     acting: str = ""
@@ -94,6 +95,7 @@ class Observed:
                 _texts(rows["checksums"]),
                 tuple(map(of_slurm, nodes)),
                 {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
+                {row["NodeName"]: row["Reason"] for row in nodes},
                 tuple(rules.partitions_of(partitions)),
                 tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in jobs),
                 rows["acting"],

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 
 # A tray in one of these states cannot run jobs.
-UNAVAILABLE = frozenset((model.STALE, model.CONFLICT, model.UNPLACED))
+UNAVAILABLE = frozenset((model.STALE, model.CONFLICT, model.UNPLACED, *node_states.WORDS))
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Span:
 
 
 def usable(fabric: model.Fabric, state: model.State, cluster: str | None = None) -> list[int]:
-    """The number of working trays of each block, in order: not unhealthy, stale, in conflict or unplaced."""
+    """The number of working trays of each block, in order: those that run jobs by works()."""
     counts = []
     for block in fabric.slurm_blocks(cluster):
         counts.append(sum(works(state.trays.get(name)) for name in block.trays))

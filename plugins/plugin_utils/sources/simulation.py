@@ -28,15 +28,16 @@ SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_p
 
 Fault = Callable[[Observation], Observation]
 
+# As fabric_facts reports them.
 UNHEALTHY_GPU: Finding = worded(gpu_finding("fabric_unhealthy", "routes", gpu=0))
-"""As fabric_facts reports it."""
+DEGRADED_GPU: Finding = worded(gpu_finding("fabric_degraded", "bandwidth", gpu=0))
 
 # In the order of precedence: a tray has one fault at most, the first whose rate or list includes it.
 FAULTS: dict[str, Fault] = {
     "down": lambda row: Observation(row.tray, SOURCE, reachable=False, problem="it is down in the simulation"),
     "detached": lambda row: replace(row, identity=None),
     "unhealthy": lambda row: replace(row, health=UNHEALTHY, findings=({**UNHEALTHY_GPU, "tray": row.tray},)),
-    "degraded": lambda row: replace(row, health=DEGRADED),
+    "degraded": lambda row: replace(row, health=DEGRADED, findings=({**DEGRADED_GPU, "tray": row.tray},)),
 }
 
 

@@ -80,8 +80,10 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
         "layers": checked,
         "trays": len(evidence.fabric.trays),
         "queried": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays or tray in evidence.unreachable),
+        "answered": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays),
         "cliques": sum(1 for members in evidence.fabric.members.values() if members),
         "compute_domains": kubernetes.compute_domains(evidence),
+        "slurm_nodes": slurm.node_states(evidence),
         "failures": failures,
     }
 

@@ -23,6 +23,7 @@ class Failure(TypedDict):
     """All that it is about."""
     message: str
     cause: str
+    """Empty where none is known: the message alone says what it is."""
     action: str
     """One of findings.ACTIONS where the code alone does not decide the remediation, else empty."""
     remediation: str
@@ -46,8 +47,11 @@ class Verdict(TypedDict):
     """Layer -> `checked`, or `skipped: ` followed by the reason."""
     trays: int
     queried: int
+    answered: int
     cliques: int
     compute_domains: ComputeDomains | None
+    slurm_nodes: dict[str, str] | None
+    """Tray -> its state in Slurm and the reason; None where no controller answered."""
     failures: list[Failure]
 
 
@@ -76,7 +80,7 @@ def failure(
         "clique": clique,
         "trays": list(trays) or ([tray] if tray else []),
         "message": message if message.endswith(".") else f"{message}.",
-        "cause": cause or row.cause or row.sentence,
+        "cause": cause or row.cause,
         "action": action,
         "remediation": ACTIONS.get(action) or row.command or row.remedy,
     }

@@ -5,34 +5,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import equal_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 SHOWN = 40
 
-# Of a longer word, such as the name of another tray, what is equal may not be the tray.
-_PART_OF_WORD = re.compile(r"[\w.-]\0|\0[\w-]")
+_EQUAL = ("severity", "layer", "code", "cause", "action", "clique")
 Remedy = Callable[[Failure, Sequence[str]], str]
 """The next step of a failure for these trays."""
 
 
 def lines(failures: Sequence[Failure], remedy: Remedy | None = None) -> list[str]:
-    """Two lines for equal failures, the second with likely cause and next step; the first SHOWN of them only.
+    """Two lines for equal failures, the second with likely cause, if one is known, and next step; the first SHOWN only.
 
     remedy: None where the next step of no code names trays.
     """
-    groups = list(_equal(failures))
+    groups = equal_rows.groups(failures, _EQUAL)
     formatted = []
     for rows in groups[:SHOWN]:
         first = rows[0]
         step = remedy(first, [tray for row in rows for tray in row["trays"]]) if remedy else first["remediation"]
-        formatted.append(f"{first['severity']} {first['layer']} {first['code']}: {message(rows)}")
-        formatted.append(f"    likely cause: {first['cause']}; next step: {step}")
+        formatted.append(f"{first['severity']} {first['layer']} {first['code']}: {equal_rows.message(rows)}")
+        cause = f"likely cause: {first['cause']}; " if first["cause"] else ""
+        formatted.append(f"    {cause}next step: {step}")
     if len(groups) > SHOWN:
         formatted.append(f"{count(sum(map(len, groups[SHOWN:])), 'more failure')}.")
     return formatted
@@ -41,24 +39,4 @@ def lines(failures: Sequence[Failure], remedy: Remedy | None = None) -> list[str
 def first_error(failures: Sequence[Failure]) -> str:
     """The message of the first error, with all trays that have it; empty without an error."""
     errors = [row for row in failures if row["severity"] == "error"]
-    return next((message(rows) for rows in _equal(errors)), "")
-
-
-def message(rows: Sequence[Failure]) -> str:
-    """The message of equal failures: ``r01t[01-17]: The driver has no IMEX channels.``"""
-    text, tray = rows[0]["message"], rows[0]["tray"]
-    names = hostlist.fold(natural_sorted(row["tray"] or "" for row in rows))
-    return text if len(rows) == 1 or tray is None else text.replace(tray, names)
-
-
-def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
-    """Failures that differ by their tray alone, in the order of the first of each."""
-    groups: dict[tuple[str, ...], list[Failure]] = {}
-    for row in failures:
-        tray = row["tray"] or ""
-        text = row["message"].replace(tray, "\0") if tray else row["message"]
-        key = (row["severity"], row["layer"], row["code"], row["cause"], text, row["clique"] or "")
-        # A message without its tray may have other text for each, so such a row stays alone.
-        is_alone = "\0" not in text or _PART_OF_WORD.search(text)
-        groups.setdefault((*key, str(len(groups)) if is_alone else ""), []).append(row)
-    yield from groups.values()
+    return next((equal_rows.message(rows) for rows in equal_rows.groups(errors, _EQUAL)), "")

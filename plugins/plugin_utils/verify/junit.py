@@ -53,7 +53,8 @@ def _cases(
         errors = [row for row in rows if row["severity"] == ERROR]
         for row in errors:
             element = ElementTree.SubElement(case, "failure", type=row["code"], message=_clean(row["message"]))
-            element.text = _clean(f"Likely cause: {row['cause']}.\nNext step: {row['remediation']}\n")
+            cause = f"Likely cause: {row['cause']}.\n" if row["cause"] else ""
+            element.text = _clean(f"{cause}Next step: {row['remediation']}\n")
         warnings = [f"{row['code']}: {row['message']}" for row in rows if row["severity"] != ERROR]
         if warnings:
             ElementTree.SubElement(case, "system-out").text = _clean("\n".join(warnings))

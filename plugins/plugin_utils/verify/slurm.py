@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, SLURM, TIERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import of_trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
@@ -43,6 +44,17 @@ def cluster_of(evidence: Evidence, controller: Controller) -> tuple[bool, str | 
     here = str(controller.info.get("cluster") or "").lower()
     found = [name for name in names if name.lower() == here] or (names if len(names) == 1 else [])
     return bool(found), found[0] if found else None
+
+
+def node_states(evidence: Evidence) -> dict[str, str] | None:
+    """Tray -> its state in Slurm, as of slurm/node_states.py; None where no controller answered."""
+    answered = [controller for controller in evidence.slurm or () if not controller.problem]
+    found: dict[str, str] = {}
+    for controller in answered:
+        known, cluster = cluster_of(evidence, controller)
+        shown = mapped(controller.info.get("nodes")) if known else {}
+        found.update(of_trays(shown, evidence.fabric, cluster))
+    return found if answered else None
 
 
 def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:

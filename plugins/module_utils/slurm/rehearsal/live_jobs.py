@@ -48,21 +48,6 @@ _LATE = "the time limit was reached"
 MIN_REHEARSAL = 3.0
 # Jobs that a rehearsal repeats.
 MAX_REHEARSED = 20
-# A node whose state has one of these flags gets no new job, or only those of its reservation.
-_UNAVAILABLE = frozenset(
-    (
-        "DOWN",
-        "DRAIN",
-        "FAIL",
-        "FAILING",
-        "FUTURE",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "REBOOT_ISSUED",
-        "RESERVED",
-        "UNKNOWN",
-    )
-)
 # All other refusals are of the job's account, user or partition and show nothing of the blocks.
 _BY_TOPOLOGY = ("requested node configuration is not available", "topology")
 
@@ -167,7 +152,7 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
     topology = candidate.topology
     records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
     states = {record.get("NodeName", ""): record.get("State", "").upper().split("+") for record in records}
-    usable = {name for name, state in states.items() if _UNAVAILABLE.isdisjoint(state)}
+    usable = {name for name, state in states.items() if rules.UNAVAILABLE.isdisjoint(state)}
     blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
     where = {node: name for name, members in blocks.items() for node in members}
     asker = _Asker(slurm, answers, where, until)

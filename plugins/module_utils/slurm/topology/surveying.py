@@ -111,7 +111,7 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
         "running": files.documents(slurm.topologies(version)),
         "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in slurm.shown()],
         "nodes": [
-            {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State")}
+            {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State", "Reason")}
             for record in nodes
             if "NodeName" in record
         ],

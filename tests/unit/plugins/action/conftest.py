@@ -77,7 +77,9 @@ SURVEY = {
     "checksums": {"topology.yaml": ""},
     "running": [],
     "shown": [],
-    "nodes": [{"NodeName": f"r01t0{n}", "NodeHostName": "", "NodeAddr": "", "State": "IDLE"} for n in (1, 2)],
+    "nodes": [
+        {"NodeName": f"r01t0{n}", "NodeHostName": "", "NodeAddr": "", "State": "IDLE", "Reason": ""} for n in (1, 2)
+    ],
     "partitions": [{"PartitionName": "all", "Nodes": "r01t[01-02]", "Topology": "(null)"}],
     "jobs": [],
 }

@@ -31,6 +31,14 @@ def test_a_site_without_a_fabric_file_sets_it_next(
     assert "Next: ansible-playbook rackscale.nvlink.site." in text[-1]
 
 
+def test_trays_whose_interpreter_each_play_warns_of_are_named(run_action: Callable[..., dict[str, Any]]) -> None:
+    hostvars = fabrics.HostVars(localhost={}, r01t01={}, r01t02={"ansible_python_interpreter": "/usr/bin/python3"})
+    task_vars = {"hostvars": hostvars, "groups": {}}
+    found = run_action(doctor.ActionModule, task_vars=task_vars, step="evaluate", trays=TRAYS, fail=False)
+    (row,) = [row for row in found["verdict"]["checks"] if "interpreter_python = auto_silent" in row["message"]]
+    assert (row["status"], row["name"], "1 tray (r01t01): " in row["message"]) == ("info", "ansible_cfg", True)
+
+
 def test_doctor_file_replaces_nothing_but_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
 ) -> None:

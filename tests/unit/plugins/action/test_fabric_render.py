@@ -99,6 +99,22 @@ def test_diff_shows_lines_of_texts_and_only_names_the_report(bench: Bench) -> No
     assert diff[0]["after"].startswith("10.9.9.9\n")
 
 
+def test_states_of_this_run_replace_those_of_the_verdict_and_assumed_trays_must_exist(bench: Bench) -> None:
+    drained = {"r01t01": "DRAIN+IDLE: RMA"}
+    verdict = bench.file.with_name("verdict.json")
+    verdict.write_text(json.dumps(fabrics.verdict(slurm_nodes=drained)))
+    shown = [
+        bench.render(verdict=str(verdict), domain_map=True, **more)["domain_map"] for more in ({}, {"scontrol": []})
+    ]
+    assert ["drained: RMA" in "".join(lines) for lines in shown] == [True, False]
+    assert "Slurm shows no state of 36 trays (r[01-02]t[01-18])" in bench.tree()["report/index.html"].decode()
+    assumed = bench.render(without=["r01t02"], domain_map=True)
+    assert "drained: assumed" in "".join(assumed["domain_map"])
+    assert "metrics/nvlink_fabric.prom" not in assumed["files"]
+    with pytest.raises(AnsibleError, match="without: 'r9' is no tray of the fabric file"):
+        bench.render(without=["r01t02", "r9"])
+
+
 def test_what_is_no_longer_rendered_is_removed_with_its_directory(bench: Bench) -> None:
     bench.render()
     bench.empty("r02a")

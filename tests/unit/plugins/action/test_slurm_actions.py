@@ -264,7 +264,8 @@ BLOCKS = {"topology": "nvlink", "block": {"blocks": [{"block": "r01", "nodes": "
 def test_the_survey_reads_no_script_no_tiers_and_no_jobs(run_action: Any, answer: Any) -> None:
     """Which not every user may read."""
     asked = answer(survey={"survey": SURVEY})
-    run_action(InfoAction, timeout=5)
+    found = run_action(InfoAction, timeout=5)
+    assert found["nodes"] == {"r01t01": "IDLE", "r01t02": "IDLE"}
     change = {"files": ("topology.yaml", "topology.conf"), "jobs": False, "columns": ""}
     assert asked == [{"conf_dir": "/etc/slurm", "bin_dir": None, "timeout": 5, "step": "survey", "change": change}]
 

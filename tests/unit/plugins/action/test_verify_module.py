@@ -95,4 +95,5 @@ def test_trays_that_do_not_answer_for_the_same_reason_are_one_failure(
         trays=list(registered),
         observations="seen",
     )
+    assert found["text"][0].startswith("2 trays in 1 clique, 2 queried, 0 answered: ")
     assert "error hardware tray_unreachable: r01t[01-02] cannot be reached (Permission denied)." in found["text"]

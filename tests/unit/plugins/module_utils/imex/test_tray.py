@@ -160,6 +160,9 @@ def test_a_member_without_changes_stops_with_its_clique(running: Any, stop: bool
     one = tray.Tray(desired, check=True)
     assert one.stop_and_write(3, stop)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
+    # Equal differences of several trays are shown once.
+    (record,) = [text for path, text in one.host.after.items() if path.endswith("nvlink.json")]
+    assert json.loads(record)["since"] == "its time"
 
 
 @pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["slurm_conf_inconsistent"])])

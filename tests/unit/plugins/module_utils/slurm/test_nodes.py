@@ -178,11 +178,14 @@ def test_the_number_of_active_trays_is_kept_and_a_second_run_changes_nothing(
 def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     text = (
         "NodeName=r01t01 State=IDLE+DRAIN ThreadsPerCore=1 Reason=nvlink: resume x=1 [root@2026-11-21T11:16:27]\n"
+        "NodeName=r01t03 State=DOWN Reason=bad State=IDLE NodeName=r01t02 [root@2026-11-21T11:16:27]\n"
         "NodeName=r01t02 State=IDLE ThreadsPerCore=1\n"
     )
     found = nodes.parse(text)
     assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: resume x=1")
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
+    # What a user wrote there is neither the state of the node nor the name of another.
+    assert found["r01t03"] == Node(frozenset({"DOWN"}), "bad State=IDLE NodeName=r01t02")
 
 
 def with_spares(folder: Path, refused: str = "nothing") -> Slurm:

@@ -10,6 +10,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.difference
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 NAMES = re.compile(r"r\d\dt\d\d")
@@ -52,20 +53,38 @@ def test_switch_trays_and_empty_slots_are_drawn() -> None:
     lines = domain_map(fabric, State())
     assert "9 switch trays" in lines[lines.index(_line(lines, "r01t09")) + 1]
     assert lines[lines.index(_line(lines, "r01t04")) + 1].split() == ["empty"]
-    assert "17 of 18 trays" in lines[0]
+    assert lines[0].rstrip() == "r01  17 of 18 trays, 17 unknown  00000001"
+    stale = fabrics.state(fabric, r01t01={"state": "stale"})
+    assert view.figure(fabric, stale).domains[0].sums == "17 of 18 trays, 1 stale"
     fabric.domains["r01"]["chassis_serials"] = ["1", "2"]
     assert "switch trays" not in "".join(domain_map(fabric, State())), "they are in several racks"
 
 
 def test_findings_are_sorted_worst_first_limited_and_without_control_characters() -> None:
     fabric = fabrics.fabric()
-    hostile = {**_finding("odd", "warning"), "message": "a\033[2Jb\nc"}
-    warnings = {f"r01t{tray:02d}": {"findings": [hostile]} for tray in range(1, 19)}
+    messages = [f"a\033[2Jb\nc {tray}" for tray in range(1, 19)]
+    warnings = {
+        f"r01t{n + 1:02d}": {"findings": [{**_finding("odd", "warning"), "message": messages[n]}]} for n in range(18)
+    }
     state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
     lines = domain_map(fabric, state)
     assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: fix it."
-    assert lines[-2].endswith(": a?[2Jb?c")
+    assert lines[-2].endswith(": a?[2Jb?c 11")
     assert lines[-1] == "and 7 more findings, all of them in the report"
+    # Equal ones of several trays are one.
+    equal = {name: {"findings": [{**_finding("odd", "warning"), "message": "Off."}]} for name in warnings}
+    assert domain_map(fabric, fabrics.state(fabric, **equal))[-1] == "warning  r01t[01-18]: Off."
+
+
+def test_of_many_domains_only_those_with_trouble_are_drawn() -> None:
+    fabric = fabrics.fabric(racks=60, trays=2, split=())
+    sick = {f"r{rack}t01": {"state": "stale"} for rack in range(20, 50)} | {"r59t02": {"health": "unhealthy"}}
+    lines = domain_map(fabric, fabrics.state(fabric, **sick), width=60)
+    drawn = [line.split()[0] for line in lines if " trays" in line and not line.startswith(" ")]
+    assert drawn[:2] == ["r59", "r20"]
+    assert len(drawn) == 24 + 1, "and the line of the sums"
+    assert "29 NVLink domains (r[01-19,50-58,60]): healthy" in lines
+    assert "7 NVLink domains (r[43-49]): stale" in lines
 
 
 def test_trays_without_their_own_slot_are_drawn() -> None:
@@ -104,6 +123,15 @@ def test_jobs_have_a_column_where_slurm_was_queried() -> None:
     assert _line(lines, "r01t02").endswith("  4000 4001 4002 …")
     assert _line(lines, "r01t03").endswith("@0      2")
     assert domain_map(fabric, state, {})[1].split()[-1] == "jobs"
+
+
+def test_trays_without_new_jobs_have_their_state_and_reason() -> None:
+    fabric = fabrics.fabric(racks=1)
+    out = {"r01t01": "DRAIN+IDLE: RMA \x1b4711", "r01t02": f"DOWN: {'x' * 99}", "r01t03": "IDLE: back"}
+    lines = domain_map(fabric, node_states.applied(fabrics.state(fabric, r01t04={"state": "stale"}), fabric, out), {})
+    assert _line(lines, "r01t01").split()[4:8] == ["drained:", "RMA", "4711", "r01"]
+    assert f"  down: {'x' * 17}…  r01" in _line(lines, "r01t02")
+    assert lines[-1].endswith("; 15 present, 1 down, 1 drained, 1 stale")
 
 
 def test_the_map_of_a_proposal_that_changes_no_tray_has_its_other_changes() -> None:

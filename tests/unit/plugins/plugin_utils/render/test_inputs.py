@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import MAX_FAILURES, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
@@ -27,15 +27,14 @@ def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
     assert parsed.layers[1].failures == {"error": 1}
 
 
-def test_failures_are_sorted_worst_first_counted_and_limited() -> None:
+def test_failures_are_sorted_worst_first_and_counted() -> None:
     rows = [
         {**fabrics.FAILURE, "severity": "info", "tray": None},
         *[{**fabrics.FAILURE, "tray": "r01t10"}] * 9_998,
         fabrics.FAILURE,
     ]
     parsed = verdict(fabrics.verdict(*rows, layers={}), "verdict.json")
-    assert [row["tray"] for row in parsed.failures] == ["r01t02", *["r01t10"] * (MAX_FAILURES - 1)]
-    assert parsed.more == 10_000 - MAX_FAILURES
+    assert [row["tray"] for row in parsed.failures] == ["r01t02", *["r01t10"] * 9_998, ""]
     # Every layer with a failure is listed.
     assert [(layer.name, layer.failures) for layer in parsed.layers] == [("slurm", {"error": 9_999, "info": 1})]
 
@@ -44,6 +43,7 @@ def test_failures_are_sorted_worst_first_counted_and_limited() -> None:
     "document",
     [[], {}, {"ok": 1, "failures": []}, {"ok": True, "failures": {}}, {"ok": True, "failures": [1]},
      {"ok": True, "failures": [], "layers": []},
+      {"ok": True, "failures": [], "slurm_nodes": ["r01t01"]},
      {"ok": True, "failures": [], "compute_domains": []},
      {"ok": True, "failures": [], "compute_domains": {"unknown": [], "cliques": {"a": {"nodes": 1}}}},
      {"ok": True, "failures": [], "compute_domains": {"unknown": 1, "cliques": {}}}],

@@ -10,6 +10,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 SAMPLES = """\
@@ -27,6 +28,8 @@ nvlink_clique_trays_by_state{clique="r01",domain="r01",state="stale"} 1
 nvlink_clique_trays_by_state{clique="r01",domain="r01",state="unknown"} 0
 nvlink_clique_working_trays{clique="r01",domain="r01"} 1
 nvlink_clique_oldest_observation_timestamp_seconds{clique="r01",domain="r01"} 1795147200
+nvlink_clique_trays_by_state{clique="r02",domain="r02",state="down"} 1
+nvlink_segment_free_trays{segment="1"} 1
 nvlink_segment_reach_trays{segment="1"} 2
 nvlink_segment_blocks{segment="1"} 2
 nvlink_job_blocks_allowed{job_trays="2"} 1
@@ -53,7 +56,8 @@ USED = {
     },
     "r02": {"nodes": 2, "free_nodes": 1, "stranded_gpus": None, "blocked_by": {"jobs/x": ["r02t02"]}},
 }
-VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliques": USED})
+NODES = {"r01t01": "IDLE", "r01t02": "IDLE", "r02t01": "MIXED", "r02t02": "DOWN"}
+VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliques": USED}, slurm_nodes=NODES)
 
 
 def _two_racks() -> tuple[Fabric, State]:
@@ -69,7 +73,10 @@ def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) ->
 
 
 def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
-    lines = _prom(*_two_racks(), RenderContext(verdict=verdict(VERDICT, "verdict.json"))).splitlines()
+    seen = verdict(VERDICT, "verdict.json")
+    fabric, state = _two_racks()
+    context = RenderContext(verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen.nodes)
+    lines = _prom(fabric, node_states.applied(state, fabric, seen.nodes or {}), context).splitlines()
     names = [re.split("[ {]", line)[0] for line in lines if line[0] != "#"]
     assert list(dict.fromkeys(names)) == list(metrics.HELP)
     for name, text in metrics.HELP.items():
@@ -78,7 +85,7 @@ def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
         assert re.split("[ {]", lines[at + 2])[0] == name
     assert set(SAMPLES.splitlines()) <= set(lines)
     # What is unknown, and layers that were not checked, have no sample.
-    assert len(names) == 63
+    assert len(names) == 71
 
 
 def test_no_series_is_per_tray() -> None:

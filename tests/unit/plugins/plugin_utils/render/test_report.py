@@ -13,6 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 SICK = {"code": "gpu_unhealthy", "severity": "error", "message": "GPU 2 is unhealthy; drain it and reset its GPUs."}
@@ -58,6 +59,69 @@ def test_many_domains_are_tiles_the_worst_first() -> None:
     assert {"1 conflict", "1 degraded", "1 stale"} <= set(page.texts["span"])
 
 
+IDLE = {f"r0{rack}t0{tray}": "IDLE" for rack in (1, 2) for tray in range(1, 5)}
+RMA = {**IDLE, "r02t04": "DRAIN+IDLE: RMA 4711 <b>\x1b[2J"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "without", "sentence"),
+    [
+        (None, (), "8 of 8 trays are usable by jobs of 4 trays if Slurm has drained none (its states of 8 trays are not"
+         " known); none needs attention."),
+        (IDLE, (), "8 of 8 trays are usable by jobs of 4 trays; none needs attention."),
+        ({tray: IDLE[tray] for tray in IDLE if tray != "r01t01"}, (), "8 of 8 trays are usable by jobs of 4 trays if"
+         " Slurm has drained none (its states of 1 tray are not known); none needs attention."),
+        (RMA, (), "7 of 8 trays are usable by jobs of 1 tray; r02t04 needs attention."),
+        ({**IDLE, "r02t04": "IDLE+RESERVED"}, (), "7 of 8 trays are usable by jobs of 1 tray;"
+         " none needs attention."),
+        (RMA, ("r01t01", "r01t02"), "Without r01t[01-02]: 5 of 8 trays are usable by jobs of 1 tray; r02t04"
+         " needs attention."),
+    ],
+    ids=["not-known", "none-drained", "one-not-known", "drained", "reserved", "what-if"],
+)  # fmt: skip
+def test_the_headline_knows_which_trays_slurm_gives_no_job(
+    nodes: dict[str, str] | None, without: tuple[str, ...], sentence: str
+) -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=())
+    texts = {**(nodes or {}), **dict.fromkeys(without, "DRAIN: assumed")}
+    page = Page(fabric, node_states.applied(fabrics.state(fabric), fabric, texts), nodes=nodes, without=without)
+    assert page.texts["h1"] == [sentence]
+    assert ("Slurm's node states are not known" in page.text) is (nodes is None)
+    if nodes == RMA:
+        assert "<dt>State</dt><dd>drained: RMA 4711 &lt;b&gt; [2J</dd>" in page.text
+        assert "<p>1 tray (r02t04): drained: RMA 4711 &lt;b&gt; [2J</p>" in page.text
+        assert "<dd>4, of which 3 can run jobs</dd>" in page.text
+
+
+def test_capacity_has_what_fits_without_the_trays_that_run_jobs() -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=())
+    state = node_states.applied(fabrics.state(fabric), fabric, RMA)
+    page = Page(fabric, state, jobs={"r01t01": ("7",)}, nodes=RMA)
+    row = '<tr><th scope="row">4 trays</th><td data-label="Trays used">4</td><td data-label="Trays unused">3</td>'
+    assert (
+        f'{row}<td data-label="Blocks that hold one">1</td><td data-label="Without a job now">0</td></tr>' in page.text
+    )
+    assert "Without a job now" not in Page(fabric, state).text
+
+
+def test_equal_problems_of_several_trays_are_one_card() -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=())
+    down = {"code": "tray_stale", "severity": "warning", "gpu": None}
+    trays = {name: {"findings": [{**down, "message": f"Tray {name} is down; look at {name}."}]} for name in IDLE}
+    trays["r01t01"]["findings"] = [{**SICK, "gpu": 2}]
+    trays["r02t01"]["findings"] = [{**SICK, "gpu": 2}]
+    state = fabrics.state(fabric, **trays)
+    of_block = {"code": "slurm_clique_above_base", "severity": "warning"}
+    rows = [{**of_block, "block": name, "message": f"The block {name} is large; split it."} for name in ("r01", "r02")]
+    page = Page(fabric, replace(state, findings=rows))
+    assert len(page.of_class("problem")) == 3
+    assert "The block r[01-02] is large." in page.texts["p"]
+    assert {"r[01-02]t01 GPU 2", "r[01-02]t[02-04]"} <= set(page.texts["b"])
+    assert {"Tray r[01-02]t[02-04] is down.", "look at r01t02,r01t03,r01t04,r02t02,r02t03,r02t04."} <= set(
+        page.texts["p"]
+    )
+
+
 @pytest.mark.parametrize(
     ("trays", "sentence"),
     [
@@ -75,7 +139,9 @@ def test_many_domains_are_tiles_the_worst_first() -> None:
 )
 def test_the_verdict_is_one_sentence(trays: dict[str, Any], sentence: str) -> None:
     fabric = fabrics.fabric()
-    page = Page(fabric, fabrics.state(fabric, **trays), site="north", version="1.2.3")
+    page = Page(
+        fabric, fabrics.state(fabric, **trays), site="north", version="1.2.3", nodes=dict.fromkeys(fabric.trays, "IDLE")
+    )
     assert page.texts["h1"] == [sentence]
     assert page.texts["title"] == [f"NVLink fabric of north: {sentence}"]
     assert "rackscale.nvlink 1.2.3." in " ".join(page.texts["p"])
@@ -92,8 +158,8 @@ def test_trays_of_a_failure_of_their_domain_need_attention() -> None:
 
 def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -> None:
     fabric = fabrics.fabric()
-    planned = "36 of 36 trays are usable by jobs of 9 trays, if all work: their health is unknown without a state file."
-    assert Page(fabric, State()).texts["h1"] == [planned]
+    planned = "36 of 36 trays are usable by jobs of 9 trays; their health is unknown without a state file."
+    assert Page(fabric, State(), nodes=dict.fromkeys(fabric.trays, "IDLE")).texts["h1"] == [planned]
     assert Page(fabric, fabrics.state(fabric, r01t01={"source": "simulation"})).of_class("tag")
 
 
@@ -118,7 +184,7 @@ def test_more_findings_than_a_page_holds_are_counted() -> None:
     page = Page(fabric, fabrics.state(fabric, r02t12={"findings": [{**SICK, "message": f"{n}."} for n in range(502)]}))
     assert len(page.of_class("problem")) == 500
     assert "494 more findings" in page.texts["summary"]
-    assert "And 2 more findings, all of them in the state file." in page.texts["p"]
+    assert "And 2 more findings, in the state file and verdict.json." in page.texts["p"]
 
 
 def test_hostile_texts_are_escaped_and_control_characters_removed() -> None:
@@ -156,6 +222,10 @@ def test_the_table_of_jobs_has_the_block_sizes_of_the_site() -> None:
     assert "Block sizes 18, 36." in site
     assert "25.05" not in site
     assert row.format(6, "waits") in site
+    # A job that starts needs no other size: 89 has no divisor for a segment.
+    prime = Page(fabric, fabrics.state(fabric, r01t01={"state": "stale"})).text
+    job = '<tr><th scope="row">89 trays</th>'
+    assert '"Without a segment">starts</td><td data-label="Recommended">no segment</td>' in prime.split(job)[1]
     refused = Page(fabric, fabrics.state(fabric), block_sizes=(18, 20)).text
     assert "Slurm jobs" not in refused
     assert "would not load the topology: The block size 20 is not the base size 18 times a power of two" in refused

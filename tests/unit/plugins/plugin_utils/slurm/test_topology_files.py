@@ -232,8 +232,8 @@ def test_another_text_than_topoconf_is_an_error(text: str) -> None:
 def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     shown = files.parse_show_topology("BlockName=r01 BlockIndex=0 Nodes= BlockSize=36\n")
     assert shown == [files.ShownBlock("r01", (), 36, False)]
-    text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b [root@2026]\nnot a record\n"
-    record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a"}
+    text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b OS=x [root@2026]\nnot a record\n"
+    record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a  b OS=x", "OS": "x"}
     assert files.parse_records(text) == [record, {}]
 
 

@@ -81,6 +81,10 @@ def test_named_faults_affect_their_trays_only() -> None:
     assert not found["r01t01"].reachable
     assert found["r01t02"].identity is None
     assert [row.tray for row in found.values() if row.health != "healthy" and row.reachable] == ["r01t03", "r01t04"]
+    assert [row["code"] for name in ("r01t03", "r01t04") for row in found[name].findings] == [
+        "fabric_unhealthy",
+        "fabric_degraded",
+    ]
 
 
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.1, 60, 120), (1, 900, 900)])

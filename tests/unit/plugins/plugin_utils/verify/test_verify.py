@@ -385,6 +385,19 @@ def test_a_block_that_the_site_leaves_out_is_no_failure(world: World) -> None:
     assert of_slurm(world) == []
 
 
+def test_the_verdict_has_the_states_of_the_trays_in_slurm(world: World) -> None:
+    world.info["nodes"] = {A[0]: "DRAIN+IDLE: RMA 4711", A[1]: "MIXED", "cpu1": "DOWN"}
+    assert world.verdict()["slurm_nodes"] == {A[0]: "DRAIN+IDLE: RMA 4711", A[1]: "MIXED"}
+    # Nothing is known of a Slurm that did not answer, nor of nodes that are of another cluster.
+    assert world.verdict(slurm=[Controller("ctl", problem="Connection refused")])["slurm_nodes"] is None
+    assert world.verdict(slurm=None)["slurm_nodes"] is None
+    trays: Any = {name: {**row, "slurm_cluster": "jura"} for name, row in world.fabric.trays.items()}
+    blocks = {name: clique["block"] for name, clique in world.fabric.cliques.items()}
+    clusters: Any = {"slurm": {"alps": {"blocks": {}}, "jura": {"blocks": blocks}}}
+    world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
+    assert world.verdict()["slurm_nodes"] == {}
+
+
 def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> None:
     """Its NodeName may be that of a tray of this cluster, too."""
     own = {name: clique["block"] for name, clique in world.fabric.cliques.items()}
@@ -442,7 +455,8 @@ def test_each_fault_is_one_failure_in_its_layer(
     assert rows(verdict) == [(layer, code, trays)], verdict["failures"]
     row = verdict["failures"][0]
     assert verdict["ok"] is (row["severity"] != "error")
-    assert all(row[key] for key in ("message", "cause", "remediation"))
+    assert all(row[key] for key in ("message", "remediation"))
+    assert row["cause"] != CATALOGUE[code].sentence, "the message says that"
     assert "{" not in row["remediation"]
 
 
@@ -662,6 +676,8 @@ def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None
     assert lines(("a1", "Not a10."), ("a2", "Not a20.")) == ["a1: Not a10.", "a2: Not a20."]
     more = [failure.failure("gpu_lost", "hardware", f"{number} is lost.") for number in range(42)]
     assert (len(formatting.lines(more)), formatting.lines(more)[-1]) == (81, "2 more failures.")
+    # The sentence of a code would say the message again.
+    assert formatting.lines(more)[1] == f"    next step: {more[0]['remediation']}" != ""
     causes = [failure.failure("tray_unreachable", "hardware", f"{tray}: Off", tray, severity="error") for tray in A]
     assert formatting.first_error(causes) == "r01t[01-04]: Off."
     assert formatting.first_error([{**row, "severity": "warning"} for row in causes]) == ""
@@ -692,7 +708,7 @@ def test_the_next_step_has_the_names_that_its_command_needs(
         tray["slurm_node"], tray["kubernetes_node"] = f"gb-{number}", f"gb-{number}.example.com"
     remedy = functools.partial(verify.remediation, world.evidence(is_found=is_found))
     rows = [failure.failure(code, "hardware", f"{tray} is down.", tray, "r01") for tray in A[2:]]
-    assert formatting.lines(rows, remedy)[1].endswith(f"; next step: {expected}")
+    assert formatting.lines(rows, remedy)[1].endswith(f" next step: {expected}")
 
 
 def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
