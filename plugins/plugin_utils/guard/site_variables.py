@@ -8,6 +8,7 @@ A name that is misspelled has no effect otherwise, and a wrong value is reported
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import KEYS, SENSITIVE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
     OWN_PREFIXES,
+    OWNERS,
     VARIABLES,
     words,
 )
@@ -82,7 +84,16 @@ _EXPECTED = {
     "int": "an integer",
     "list": "a list",
 }
+QUOTES = 'write it in quotes, such as "4:00:00": without them YAML reads 4:00:00 as 14400, 010 as 8 and on as true'
+_SLURM_KEYS = re.compile(
+    "(allow|deny)?(accounts|groups|qos)|alternate|(cluster|partition)?name|features?|nodes|topology|preemptmode"
+    "|(default|max|preemptexempt)time|maxquerytimerange|priority(calcperiod|decayhalflife|maxage)",
+    re.IGNORECASE,
+)
+"""Names, and what Slurm reads by time_str2mins() and time_str2secs() or has a word off (its read_config.c), among the
+settings of its files, most of which are numbers and booleans."""
 _LARGE = frozenset({"ansible_facts", "groups"})
+_UNQUOTED = (bool, int, float, datetime.date)
 _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNORECASE)
 
 
@@ -100,6 +111,19 @@ def unknown(names: Collection[str]) -> dict[str, str]:
     return found
 
 
+def bare(names: Collection[str], read: Collection[str]) -> dict[str, str]:
+    """Options of modules that are given without the name of their role -> the variables that were meant.
+
+    read: the variables that the playbook reads, which go first.
+    """
+    found = {}
+    for name in names - VARIABLES.keys():
+        meant = [known for known in VARIABLES if known.endswith(f"_{name}") and known[: -len(name) - 1] in OWNERS]
+        if meant:
+            found[name] = " or ".join([known for known in meant if known in read] or meant)
+    return found
+
+
 def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
     """The words in values: a site's own variable is read where another one has it in a template, or names it.
 
@@ -110,9 +134,11 @@ def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
     return {word for value in distinct.values() for word in re.findall(r"\w+", repr(value))}
 
 
-def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = ()) -> list[str]:
-    """A sentence for each unknown name. others: further values, which may mention it."""
-    found = unknown(values.keys())
+def unknown_sentences(
+    values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = (), options: Mapping[str, str] | None = None
+) -> list[str]:
+    """A sentence for each unknown name. others: further values, which may mention it. options: of bare()."""
+    found = {**unknown(values.keys()), **(options or {})}
     read = mentioned((*values.items(), *others)) if found else set()
     return [
         f"{name} ({values[name][0]}) is a variable that nothing reads"
@@ -122,7 +148,9 @@ def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, V
     ]
 
 
-def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, Specification]) -> list[str]:
+def wrong_sentences(
+    values: Collection[tuple[str, Value]], known: Mapping[str, Specification], quotes_alone: bool = False
+) -> list[str]:
     """A sentence for each wrong part of the values of known variables; of the hosts of a group, the first."""
     found: dict[tuple[str, str], str] = {}
     evaluated = set()
@@ -130,7 +158,8 @@ def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, S
         # Hosts share most values.
         if name in known and (name, id(value)) not in evaluated:
             evaluated.add((name, id(value)))
-            for place, what in problems(name, value, known[name]):
+            others = () if quotes_alone else problems(name, value, known[name])
+            for place, what in (*unquoted(name, value, known[name]), *others):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
 
@@ -158,6 +187,29 @@ def joined(sentences: Sequence[str]) -> str:
     """All sentences as one message, of which the first ones are said."""
     more = len(sentences) - MAX_SENTENCES
     return " ".join([*sentences[:MAX_SENTENCES], *([f"There are {more} more of these."] if more > 0 else [])])
+
+
+def unquoted(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:
+    """(place, what is wrong) of each text that YAML 1.1 has read as a number, a date or a boolean for want of quotes.
+
+    14400 and 4:00:00, or 60 and 1:00, are one number to YAML, so no number is a time. A number that is a boolean, too.
+    """
+    kind = spec.get("type", "str")
+    if kind == "list":
+        inner = {**spec, "type": spec.get("elements", "raw")}
+        for number, entry in enumerate(value if isinstance(value, list) else [value]):
+            yield from unquoted(f"{place}[{number}]", entry, inner)
+    elif kind == "dict" and isinstance(value, Mapping):
+        # Others' free keys, such as those of Helm, are not Slurm's.
+        free = place.startswith(("slurm_", "tiers[")) and not spec.get("options")
+        for key, entry in value.items():
+            known = {"type": "str" if free and _SLURM_KEYS.fullmatch(str(key)) else "raw"}
+            yield from unquoted(f"{place}.{key}", entry, (spec.get("options") or {}).get(key, known))
+    elif kind in ("str", "path") and not spec.get("choices") and isinstance(value, _UNQUOTED):
+        hidden = spec.get("no_log") or _SECRET.search(place)
+        yield place, f"{'has a value that is not shown' if hidden else f'is {value}'}, {QUOTES}"
+    elif kind in ("int", "float") and isinstance(value, bool):
+        yield place, f"is {value}, write a number"
 
 
 def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:
