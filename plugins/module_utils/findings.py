@@ -288,14 +288,15 @@ _DOMAINS = Symptom("ComputeDomains or the DRA driver do not work", KUBERNETES)
 
 TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_NO_ANSWER, ERROR): {
+        "tray_unreachable": "A tray could not be reached, as when it is off, or its network or sshd is down, so no job"
+        " may run there (for discover and IMEX, which keep its place, a warning); bring it up, then run the playbook"
+        " again",
         "tray_facts_foreign": "The facts of a host set a variable that only the site may set; find out what sets it: a"
         " compromised host, or a cacheable fact of the site's own; delete the host's facts",
         "tray_subset_failed": "The subset {subset} of this tray could not be read ({error}); run fabric_facts with"
         " gather_subset={subset} there with -vvv",
     },
     (_NO_ANSWER, WARNING): {
-        "tray_unreachable": "A tray could not be reached, as when it is off, or its network or sshd is down; bring it"
-        " up, then run the playbook again",
         "tray_answer_invalid": "A host returned other data than the module documents, and that part is dropped; check"
         " the host: its Python or its shell changes the answers of modules",
         "unusable_value": "A tool or source reported a value that is not valid, which counts as unknown; run"
@@ -1047,6 +1048,14 @@ CATALOGUE = _catalogue()
 def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
     """One finding; KeyError for a code without a row, which is a bug of this collection."""
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
+
+
+def keeping_place(found: Finding) -> Finding:
+    """As a warning where a tray does not answer discover or IMEX: it keeps its place, and the others are configured.
+
+    verify reports whether jobs may run, and has the severity of the table.
+    """
+    return {**found, "severity": WARNING} if found["code"] == "tray_unreachable" else found
 
 
 def worded(stated: Mapping[str, Any]) -> Finding:
