@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ansible import constants
 from ansible.inventory.manager import InventoryManager
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
@@ -18,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     acknowledging,
     audit,
     fabric_file,
+    next_run,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
@@ -186,6 +188,8 @@ class ActionModule(ControllerAction):
     def _of_site(self, rollout: Result) -> Result:
         plan, verified, rendered = (self.options[name] for name in ("plan", "verify", "report"))
         text, failure = summary.of_site(plan, verified, rendered, rollout, self._task.check_mode)
+        if not failure:
+            text[-1] += next_run.sentence("verify", extra=load_extra_vars(self._loader))
         return {"text": text, "failure": failure}
 
     # --- Of each tray.
