@@ -266,7 +266,8 @@ class ActionModule(ControllerAction):
         self._write(run)
         if self.settings.get("any_reason"):
             resumed = [tray for tray in run.selected if rows[tray]["state"] == record.PASSED]
-            acknowledging.change(*self.settings["files"], resumed, None, _now(), self._task.check_mode)
+            path, state_dir = self.settings["files"]
+            acknowledging.change(path, state_dir, resumed, None, _now(), self._task.check_mode)
         return {
             "warnings": warnings,
             "msg": warnings[0] if warnings else f"Finished {summarize(run.by_clique(self.wave))}.",

@@ -148,9 +148,7 @@ def unknown_sentences(
     ]
 
 
-def wrong_sentences(
-    values: Collection[tuple[str, Value]], known: Mapping[str, Specification], quotes_alone: bool = False
-) -> list[str]:
+def wrong_sentences(values: Collection[tuple[str, Value]], known: Mapping[str, Specification]) -> list[str]:
     """A sentence for each wrong part of the values of known variables; of the hosts of a group, the first."""
     found: dict[tuple[str, str], str] = {}
     evaluated = set()
@@ -158,8 +156,7 @@ def wrong_sentences(
         # Hosts share most values.
         if name in known and (name, id(value)) not in evaluated:
             evaluated.add((name, id(value)))
-            others = () if quotes_alone else problems(name, value, known[name])
-            for place, what in (*unquoted(name, value, known[name]), *others):
+            for place, what in problems(name, value, known[name]):
                 found.setdefault((place, what), f"{place} ({where}) {what}{'' if what.endswith('?') else '.'}")
     return list(found.values())
 
@@ -189,34 +186,14 @@ def joined(sentences: Sequence[str]) -> str:
     return " ".join([*sentences[:MAX_SENTENCES], *([f"There are {more} more of these."] if more > 0 else [])])
 
 
-def unquoted(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:
-    """(place, what is wrong) of each text that YAML 1.1 has read as a number, a date or a boolean for want of quotes.
-
-    14400 and 4:00:00, or 60 and 1:00, are one number to YAML, so no number is a time. A number that is a boolean, too.
-    """
-    kind = spec.get("type", "str")
-    if kind == "list":
-        inner = {**spec, "type": spec.get("elements", "raw")}
-        for number, entry in enumerate(value if isinstance(value, list) else [value]):
-            yield from unquoted(f"{place}[{number}]", entry, inner)
-    elif kind == "dict" and isinstance(value, Mapping):
-        # Others' free keys, such as those of Helm, are not Slurm's.
-        free = place.startswith(("slurm_", "tiers[")) and not spec.get("options")
-        for key, entry in value.items():
-            known = {"type": "str" if free and _SLURM_KEYS.fullmatch(str(key)) else "raw"}
-            yield from unquoted(f"{place}.{key}", entry, (spec.get("options") or {}).get(key, known))
-    elif kind in ("str", "path") and not spec.get("choices") and isinstance(value, _UNQUOTED):
-        hidden = spec.get("no_log") or _SECRET.search(place)
-        yield place, f"{'has a value that is not shown' if hidden else f'is {value}'}, {QUOTES}"
-    elif kind in ("int", "float") and isinstance(value, bool):
-        yield place, f"is {value}, write a number"
-
-
 def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str, str]]:
     """(place, what is wrong) of each wrong part of a value: ``("slurm_tiers[0].all", "is 3, write true or false")``.
 
     A template is evaluated by the task that evaluates it, and a value that is null is the same as one that is left out.
     Ansible evaluates each part alone, since its own message about a whole names neither the entry nor the key.
+
+    YAML 1.1 reads texts without quotes as numbers, dates and booleans: 14400 and 4:00:00, or 60 and 1:00, are one
+    number, so no number is a time.
     """
     if value is None or isinstance(value, EncryptedString) or (isinstance(value, str) and re.search("{{|{%", value)):
         return
@@ -225,9 +202,17 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     choices = None if kind == "list" else spec.get("choices")
     # A dictionary may contain a secret.
     nested = "dictionary" if isinstance(value, Mapping) else "list" if isinstance(value, list) else ""
-    what = f"is a {nested}" if nested else f"is {shown(value)}"
+    date = str(value) if isinstance(value, datetime.date) else value
+    what = f"is a {nested}" if nested else f"is {shown(date)}"
     if spec.get("no_log") or _SECRET.search(place):
         what = "has a wrong value, which is not shown"
+    if kind in ("str", "path") and not choices and not nested:
+        if isinstance(value, _UNQUOTED):
+            yield place, f"{what}, {QUOTES}"
+        return
+    if kind in ("int", "float") and isinstance(value, bool):
+        yield place, f"{what}, write a number"
+        return
     if nested and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
@@ -242,15 +227,19 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
         else:
             yield place, f"{'is not a dictionary' if kind == 'dict' else what}, write {_EXPECTED[kind]}"
         return
-    value = result.validated_parameters[place]
+    given, value = value, result.validated_parameters[place]
     if kind in ("int", "float") and not 0 <= value < math.inf:
         yield place, f"{what}, write a number from 0"
     elif kind == "list":
         inner = {**spec, "type": spec.get("elements", "raw")}
-        for number, entry in enumerate(value):
+        # Of a text, which may be several between commas, or of one number, which is that entry alone.
+        for number, entry in enumerate([given] if isinstance(given, _UNQUOTED) else value):
             yield from problems(f"{place}[{number}]", entry, inner)
     elif kind == "dict" and (options := spec.get("options")):
         yield from _keys(place, value, options)
+    elif kind == "dict" and place.startswith(("slurm_", "tiers[")):
+        for key in filter(_SLURM_KEYS.fullmatch, map(str, value)):
+            yield from problems(f"{place}.{key}", value.get(key), {"type": "str"})
 
 
 def _keys(place: str, value: Mapping[str, Any], options: Mapping[str, Specification]) -> Iterator[tuple[str, str]]:

@@ -76,12 +76,12 @@ class GuardedAction(ActionBase):
         """
         module = str(self._task.action).rpartition(".")[2]
         given = [(option, (module, value)) for option, value in self._task.args.items()]
-        wrong = site_variables.wrong_sentences(given, argument_spec or {}, quotes_alone=True)
+        wrong = site_variables.wrong_sentences(given, argument_spec or {})
         try:
-            if not wrong:
+            if not any(site_variables.QUOTES in sentence for sentence in wrong):
                 return super().validate_argument_spec(argument_spec, **rules)
         except AnsibleActionFail as error:
-            wrong = site_variables.wrong_sentences(given, argument_spec or {}) or [str(error)]
+            wrong = wrong or [str(error)]
         raise AnsibleActionFail(site_variables.joined(wrong)) from None
 
     def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> Result:

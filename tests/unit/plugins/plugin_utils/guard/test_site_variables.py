@@ -86,7 +86,7 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
                 ("slurm_tiers", "[{name: a, qos: {max_wall: 1:00:00}}]", "slurm_tiers[0].qos.max_wall", 3600),
                 ("slurm_tiers", "[{name: a, qos: {grp_wall: 30}}]", "slurm_tiers[0].qos.grp_wall", 30),
                 ("slurm_tiers", "[{name: a, qos: {flags: [no]}}]", "slurm_tiers[0].qos.flags[0]", False),
-                ("slurm_tiers", "[{name: 2026-11-21}]", "slurm_tiers[0].name", "2026-11-21"),
+                ("slurm_tiers", "[{name: 2026-11-21}]", "slurm_tiers[0].name", "'2026-11-21'"),
                 ("slurm_tiers", "[{name: a, blocks: 0123}]", "slurm_tiers[0].blocks[0]", 83),
                 ("slurm_tiers", "[{name: a, options: {QOS: off}}]", "slurm_tiers[0].options.QOS", False),
                 ("slurm_partitions", "[{name: a, MaxTime: 4:00:00}]", "slurm_partitions[0].MaxTime", 14400),
