@@ -156,8 +156,8 @@ class Shell:
 
 def _leads_to(named: str, before: str, command: str) -> bool:
     """Whether what a run named is this command: its playbook, with its inventories and perhaps more."""
-    told = before if named.startswith("the same command") else named
-    dry = "--check" in told and not named.startswith("the same command")
-    inventories = [set(re.findall(r"-i (\S+)", text)) for text in (told, command)]
-    playbooks = [re.findall(r"rackscale\.nvlink\.\w+", text)[-1:] for text in (told, command)]
+    printed = before if named.startswith("the same command") else named
+    dry = "--check" in printed and not named.startswith("the same command")
+    inventories = [set(re.findall(r"-i (\S+)", text)) for text in (printed, command)]
+    playbooks = [re.findall(r"rackscale\.nvlink\.\w+", text)[-1:] for text in (printed, command)]
     return playbooks[0] == playbooks[1] and inventories[0] >= inventories[1] and dry == ("--check" in command)

@@ -18,20 +18,20 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import nex
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """told("verify", inventory=...) is the command that a run with this command line prints, in words."""
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """command("verify", inventory=...) is the command that a run with this command line prints, in words."""
     monkeypatch.chdir(tmp_path)
 
-    def tell(*words: str, extra: dict[str, str] | None = None, **arguments: Any) -> list[str]:
+    def printed(*words: str, extra: dict[str, str] | None = None, **arguments: Any) -> list[str]:
         monkeypatch.setattr(context, "CLIARGS", CLIArgs(arguments))
         sentence = next_run.sentence(*words, extra=extra or {})
         assert (sentence[:7], sentence[-1]) == (" Next: ", ".")
         return shlex.split(sentence[7:-1])
 
-    return tell
+    return printed
 
 
-def test_the_inventories_and_files_of_this_run_are_those_of_the_next(told: Any, tmp_path: Path) -> None:
+def test_the_inventories_and_files_of_this_run_are_those_of_the_next(command: Any, tmp_path: Path) -> None:
     (tmp_path / "site.yml").write_text("imex_owner: domain")
     (tmp_path / "vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n00")
     hosts = str(tmp_path / "hosts.yml")
@@ -40,24 +40,24 @@ def test_the_inventories_and_files_of_this_run_are_those_of_the_next(told: Any, 
         "extra_vars": (f"@{tmp_path}/site.yml", f"@{tmp_path}/vault.yml", "slurm_database_password=s3cret"),
         "subset": "r01t01",
     }
-    assert told("verify", **given, extra={"slurm_database_password": "s3cret"}) == [
+    assert command("verify", **given, extra={"slurm_database_password": "s3cret"}) == [
         *("ansible-playbook", "-i", "hosts.yml", "-i", "/srv/more", "-e", "@site.yml", "rackscale.nvlink.verify")
     ]
-    assert told(
+    assert command(
         "imex", "--check", "--diff", inventory=constants.DEFAULT_HOST_LIST, extra={"fabric_file": "/a b.json"}
     ) == [*("ansible-playbook", "-e", '{"fabric_file": "/a b.json"}', "rackscale.nvlink.imex", "--check", "--diff")]
-    assert told("resume", "-e", "resume_trays=r01t[1-2]")[-1] == "resume_trays=r01t[1-2]"
-    assert told("verify", inventory=[hosts], check=True) == ["the", "same", "command", "without", "--check"]
+    assert command("resume", "-e", "resume_trays=r01t[1-2]")[-1] == "resume_trays=r01t[1-2]"
+    assert command("verify", inventory=[hosts], check=True) == ["the", "same", "command", "without", "--check"]
 
 
-def test_the_fabric_file_is_an_inventory_once_it_lies_beside_the_first(told: Any, tmp_path: Path) -> None:
+def test_the_fabric_file_is_an_inventory_once_it_lies_beside_the_first(command: Any, tmp_path: Path) -> None:
     hosts, more = str(tmp_path / "hosts.yml"), str(tmp_path / "cluster.nvlink.yml")
-    assert "cluster.nvlink.yml" not in told("imex", inventory=[hosts])
+    assert "cluster.nvlink.yml" not in command("imex", inventory=[hosts])
     Path(more).touch()
     both = ["ansible-playbook", "-i", "hosts.yml", "-i", "cluster.nvlink.yml", "rackscale.nvlink.imex"]
-    assert told("imex", inventory=[hosts]) == told("imex", inventory=[hosts, more]) == both
+    assert command("imex", inventory=[hosts]) == command("imex", inventory=[hosts, more]) == both
     # A folder has it already.
-    assert "cluster.nvlink.yml" not in told("imex", inventory=[str(tmp_path)])
+    assert "cluster.nvlink.yml" not in command("imex", inventory=[str(tmp_path)])
 
 
 @pytest.mark.parametrize(
