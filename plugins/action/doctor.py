@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, hosts, inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import steps as doctor
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_run, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, mapped
@@ -56,17 +58,16 @@ class ActionModule(GuardedAction):
         verdict = checks.verdict(rows, text)
         if options["path"]:
             try:
-                file = absolute(options["path"])
-                files = {"doctor_file": file, "fabric_file": options["fabric_file"]}
+                path = absolute(options["path"])
+                files = {"doctor_file": path, "fabric_file": options["fabric_file"]}
                 storage.check_output("doctor_file", files, b'"checks":')
-                storage.write_atomic(file, fabric_file.encode(verdict), follow=True)
+                storage.write_atomic(path, fabric_file.encode(verdict), follow=True)
             except NvlinkError as error:
                 raise AnsibleActionFail(f"doctor_file: {str(error).removeprefix('doctor_file: ')}") from None
-        if verdict["ok"] and not options["fabric_file"]:
-            next_step = "set fabric_file: fabric.json for the group all, then run the playbook discover"
-        else:
-            next_step = f"ansible-playbook rackscale.nvlink.{'site' if verdict['ok'] else 'doctor'}"
-        last = f"{text} Next: {next_step}."
+        file = options["fabric_file"]
+        playbook = "doctor" if not verdict["ok"] else "site" if file and os.path.exists(file) else "discover"
+        unset = " Set fabric_file: fabric.json for the group all." if verdict["ok"] and not file else ""
+        last = f"{text}{unset}{next_run.sentence(playbook, extra=load_extra_vars(self._loader))}"
         failure = "" if verdict["ok"] or not options["fail"] else last
         # Ansible prints a failure by itself, below what is printed before.
         return {"verdict": verdict, "text": [*checks.lines(rows), *([] if failure else [last])], "failure": failure}

@@ -123,11 +123,11 @@ def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
     if not cluster:
         if len(names) > 1:
             raise fabric_file.FabricFileError(
-                f"{path}: has several Kubernetes clusters; set kubernetes_cluster to one of {', '.join(names)}"
+                f"{path}: has several Kubernetes clusters; set k8s_topology_kubernetes_cluster to {', '.join(names)}"
             )
         return names[0] if names else None
     if not names:
-        raise fabric_file.FabricFileError(f"{path}: names no Kubernetes clusters; remove the option kubernetes_cluster")
+        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; remove k8s_topology_kubernetes_cluster")
     if cluster not in names:
         raise fabric_file.FabricFileError(
             f"{path}: has no Kubernetes cluster {shown(cluster)}{nearest(cluster, names)}"

@@ -11,10 +11,16 @@ from collections.abc import Iterable, Mapping
 
 from ansible import constants
 from ansible.inventory.manager import InventoryManager
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    acknowledging,
+    audit,
+    fabric_file,
+    next_run,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -55,6 +61,8 @@ class ActionModule(ControllerAction):
         if state == "checked":
             return {}
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
+        if state == "acknowledged":
+            return self._acknowledged(task_vars)
         if state == "planned":
             return self._planned(task_vars)
         plan = trust.controller_value(task_vars, "rollout_plan")
@@ -74,6 +82,17 @@ class ActionModule(ControllerAction):
         return getattr(self, f"_{state}")()
 
     # --- On localhost.
+
+    def _acknowledged(self, variables: Variables) -> Result:
+        """Set the entries of trays in repair in the state file."""
+        options, path = self.options, self.options["fabric_file"]
+        until = acknowledging.until(options["until"], datetime.datetime.now(datetime.UTC))
+        by = audit.who(trust.controller_value(variables, "awx_user_name"), None)
+        who = by.get("awx_user") or by.get("sudo_user") or by["user"]
+        entry = {"reason": options["reason"], "who": who, "until": until}
+        trays = fabric_file.load(path).trays_of(options["trays"])
+        changed = acknowledging.change(path, options["state_dir"], trays, entry, _now(), self._task.check_mode)
+        return {"changed": bool(changed), "text": [f"{tray}: acknowledged until {until}" for tray in changed]}
 
     def _planned(self, variables: Variables) -> Result:
         options, groups = self.options, variables.get("groups") or {}
@@ -110,6 +129,8 @@ class ActionModule(ControllerAction):
             )
         given = options["progress_file"]
         file = absolute(given) if given else progress_file.default_path(path, self.rollout)
+        self.settings["acknowledged"] = sorted(acknowledging.current(path, options["state_dir"], _now()))
+        self.settings["files"] = [path, options["state_dir"]]
         made = record.new(fabric, planned, file, options["stop_after"])
         self._write(made)
         return {
@@ -150,7 +171,9 @@ class ActionModule(ControllerAction):
         run = self._read()
         run.finish(self._rows(run.wave))
         self._write(run)
-        left = list(run.cliques)
+        # A tray in repair fails no run before its date.
+        known = set(self.settings["acknowledged"])
+        left = [name for name, row in run.cliques.items() if not row["trays"] or row["trays"].keys() - known]
         text = summary.of_rollout(self.rollout, run.finished, left, self._task.check_mode)
         if {"drain", "resume"} & set(self.settings["steps"]) and not self.settings.get("slurm_controller"):
             text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
@@ -165,6 +188,8 @@ class ActionModule(ControllerAction):
     def _of_site(self, rollout: Result) -> Result:
         plan, verified, rendered = (self.options[name] for name in ("plan", "verify", "report"))
         text, failure = summary.of_site(plan, verified, rendered, rollout, self._task.check_mode)
+        if not failure:
+            text[-1] += next_run.sentence("verify", extra=load_extra_vars(self._loader))
         return {"text": text, "failure": failure}
 
     # --- Of each tray.
@@ -236,8 +261,13 @@ class ActionModule(ControllerAction):
         for tray, node in zip(run.selected, run.nodes(run.selected), strict=True):
             if node in failed:
                 self._record({"state": progress_file.FAILED, "reason": str(failed[node])}, tray)
+        rows = self._rows(run.selected)
         warnings = self._finish(run)
         self._write(run)
+        if self.settings.get("any_reason"):
+            resumed = [tray for tray in run.selected if rows[tray]["state"] == record.PASSED]
+            path, state_dir = self.settings["files"]
+            acknowledging.change(path, state_dir, resumed, None, _now(), self._task.check_mode)
         return {
             "warnings": warnings,
             "msg": warnings[0] if warnings else f"Finished {summarize(run.by_clique(self.wave))}.",
@@ -262,8 +292,7 @@ class ActionModule(ControllerAction):
     def _write(self, run: Record) -> None:
         run_store.write_row(self.folder, self.rollout, RECORD, RECORD, vars(run))
         if not self._task.check_mode:
-            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            progress_file.write(run.progress_file, self.rollout, run.cliques, now)
+            progress_file.write(run.progress_file, self.rollout, run.cliques, _now())
 
 
 def _hook(given: str) -> str:
@@ -272,6 +301,10 @@ def _hook(given: str) -> str:
     if not os.path.isfile(path):
         raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
     return path
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _line(text: str) -> str:

@@ -48,10 +48,10 @@ class ActionModule(ControllerAction):
         run = self._run(task_vars)
         # Before the variables that must be set: a misspelled name is why one is not.
         playbook = Path(self._task.get_path().rpartition(":")[0]).stem
-        errors, warnings = run_variables.check(self._loader, task_vars, playbook)
+        playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
+        errors, warnings = run_variables.check(self._loader, task_vars, playbook, playbooks is not None)
         if errors:
             return {"failed": True, "msg": site_variables.joined(errors), "warnings": warnings}
-        playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
         tags = {"--tags": _tags("tags"), "--skip-tags": _tags("skip_tags")}
         wrong = list(targets.wrong_tags(playbooks, tags))
         if wrong and playbooks is None:

@@ -22,7 +22,12 @@ from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    acknowledging,
+    causes,
+    fabric_file,
+    storage,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -109,6 +114,7 @@ def _evidence(
         tuple(options["channels"]),
         links,
         is_found,
+        acknowledging.current(path, options["state_dir"], _now()) if options["acknowledged"] else {},
     )
 
 

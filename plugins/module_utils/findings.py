@@ -287,14 +287,15 @@ _DOMAINS = Symptom("ComputeDomains or the DRA driver do not work", KUBERNETES)
 
 TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_NO_ANSWER, ERROR): {
+        "tray_unreachable": "A tray could not be reached, as when it is off, or its network or sshd is down, so no job"
+        " may run there (for discover and IMEX, which keep its place, a warning); bring it up, then run the playbook"
+        " again",
         "tray_facts_foreign": "The facts of a host set a variable that only the site may set; find out what sets it: a"
         " compromised host, or a cacheable fact of the site's own; delete the host's facts",
         "tray_subset_failed": "The subset {subset} of this tray could not be read ({error}); run fabric_facts with"
         " gather_subset={subset} there with -vvv",
     },
     (_NO_ANSWER, WARNING): {
-        "tray_unreachable": "A tray could not be reached, as when it is off, or its network or sshd is down; bring it"
-        " up, then run the playbook again",
         "tray_answer_invalid": "A host returned other data than the module documents, and that part is dropped; check"
         " the host: its Python or its shell changes the answers of modules",
         "unusable_value": "A tool or source reported a value that is not valid, which counts as unknown; run"
@@ -320,7 +321,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "driver_missing.imex": "The version of the loaded driver cannot be read, and IMEX must have the same; load the"
         " driver, or set option version.",
         "driver_missing.smi_not_started": "{program} cannot be started ({error}); install nvidia-smi with the driver,"
-        " or set the option nvidia_smi to its path.",
+        " or set fabric_facts_nvidia_smi and verify_nvidia_smi to its path.",
         "version_mismatch": "The NVIDIA kernel module and its libraries have different versions, as after an upgrade"
         " without a reboot; reboot the tray, or reload the module",
         "imex_version_mismatch": "nvidia-imex does not have the driver's version, as when they were not upgraded"
@@ -396,7 +397,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " again; end the jobs of the clique, stop nvidia-imex on all its trays, then start it on all.",
     },
     (_UNREAD, INFO): {
-        "backend_fallback": "NVML could not be used, so nvidia-smi was read; repair NVML, or set backend: nvidia_smi"
+        "backend_fallback": "NVML could not be used, so nvidia-smi was read; repair NVML, or set"
+        " fabric_facts_backend and verify_backend to nvidia_smi"
         " (reason: {reason})",
     },
     (_FABRIC, ERROR): {
@@ -428,7 +430,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "fabric_unknown": "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no"
         " clique; check that its driver is R550 or newer, and run nvidia-smi -q on it",
         "fabric_unknown.old_driver": "The driver {driver} has only version 1 of NVML's fabric call, which is not used,"
-        " so the fabric is unknown; install driver R550 or newer, or set backend: nvidia_smi.",
+        " so the fabric is unknown; install driver R550 or newer, or set fabric_facts_backend: nvidia_smi.",
         "fabric_no_partition": "{gpu} is in no NVLink partition; add it to one on the switches",
         "fabric_manager_disconnected": "{gpu} is disconnected from the fabric manager; check {host}the NMX controller"
         " and the switches' management network",
@@ -513,14 +515,14 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "imex_addresses_lost": "gate: trays would lose the address of their IMEX domain, as after imex_network was"
         " changed, so their clique would have no node list; correct imex_network, name the gate in fabric_override to"
         " accept it",
-        "moved_percent": "gate: more trays move at once than moved_percent; check the proposal, name the gate in"
+        "moved_percent": "gate: more trays move at once than fabric_moved_percent; check the proposal, name the gate in"
         " fabric_override to accept it",
         "rotation_in_progress": "gate: only a part of an NVLink domain reports a new cluster UUID, and its trays keep"
         " their places meanwhile; discover again when all report it, or name it in fabric_domain_names if it is"
         " another domain",
         "slot_conflict": "gate: trays of one NVLink domain report the same slot of a chassis; check where the trays"
         " are installed, name the gate in fabric_override to accept it",
-        "source_too_old": "gate: positions change because of observations older than max_age; discover again, or"
+        "source_too_old": "gate: positions change because of observations older than fabric_max_age; discover again, or"
         " correct the source's clock",
         "tray_partitions": "gate: at least half of the trays of an NVLink domain are each alone in a clique, as where"
         " each idle tray is given a partition; ask the provider of the NVLink partitions, or set"
@@ -539,7 +541,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_unreachable": "A Slurm controller, slurmctld or slurmdbd did not respond; start slurmctld (systemctl"
         " start slurmctld), or correct the reason that the finding names",
         "slurm_unreachable.imex": "IMEX of this clique must stop for {reason}, and Slurm did not report whether jobs"
-        " run there ({error}); bring slurmctld back, or allow the stop with option allow_jobs.",
+        " run there ({error}); bring slurmctld back, or allow the stop with imex_allow_jobs.",
         "slurm_unreachable.imex_node": "IMEX of this clique must stop for {reason}, and Slurm did not report whether"
         " jobs run there ({error}); set fabric_slurm_node of these trays to their NodeName, then discover and accept.",
     },
@@ -650,7 +652,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " set NVreg_ImexChannelCount (imex_channel_count) above 0 and reboot",
         "imex_channel_slurm_conflict": "Channel devices ({devices}) and Slurm's switch/nvidia_imex conflict: each"
         " start of slurmd and each scontrol reconfigure removes them, and until then jobs of every user reach them on"
-        " Slurm 24.11; remove them, leave option channels (imex_channels) empty, and let the driver create none"
+        " Slurm 24.11; remove them, leave imex_channels empty, and let the driver create none"
         " (NVreg_CreateImexChannel0=0, imex_create_channel0: false)",
     },
     (_CHANGE, ERROR): {
@@ -668,9 +670,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "jobs_running.partitions": "Partitions to remove still have jobs ({jobs}), which Slurm would end: set the"
         " tier's state to drain, and remove it when they have ended.",
         "jobs_running.imex": "Jobs run on this clique ({jobs}) and would break, because IMEX must stop for {reason};"
-        " wait for them, or allow the stop with option allow_jobs.",
+        " wait for them, or allow the stop with imex_allow_jobs.",
         "jobs_running.job": "Job {job} has its IMEX domain on this tray and would lose it; drain the tray and run the"
-        " role again when the job has ended, or set option allow_jobs.",
+        " role again when the job has ended, or set imex_allow_jobs.",
         "object_unmanaged": "An object or QoS of the same name is not managed by this collection; use another name,"
         " let the collection manage it, or remove it",
         "object_unmanaged.qos": "The QoS {qos} exists and does not belong to the tiers (its description is"
@@ -735,14 +737,14 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " same number of blocks, 1, 2, 4, 8 and so on, in the fabric file (playbook accept, variable edit_groups), or"
         " set block_sizes (variable slurm_topology_block_sizes) to {base} alone.",
         "slurm_block_size.short": "The block {block} has {nodes}{unknown}, fewer than the base block size {base},"
-        " which Slurm {version} refuses: set block_sizes to at most the smallest block, add the missing nodes to"
-        " slurm.conf, or upgrade to 25.05.",
+        " which Slurm {version} refuses: set slurm_topology_block_sizes to at most the smallest block, add the"
+        " missing nodes to slurm.conf, or upgrade to 25.05.",
         "slurm_block_size.no_number": "The block size {size} is not a number of nodes: set numbers from 1, and at most"
         " 65535 as the base size.",
         "slurm_block_size.no_power": "The block size {size} is not the base size {base} times a power of two: set"
-        " block_sizes to {base}, {double}, {fourfold} and so on.",
+        " slurm_topology_block_sizes to {base}, {double}, {fourfold} and so on.",
         "slurm_block_size.no_level": "The block size {size} is more than {most} times the base size {base}, and Slurm"
-        " has {levels} levels: leave it out of block_sizes.",
+        " has {levels} levels: leave it out of slurm_topology_block_sizes.",
         "slurm_segment": "A --segment of a tier is rejected or fits into no block; use smaller segments",
         "slurm_segment.above_base": "The {name} segment {segment} of partition {partition} is above the base block"
         " size {limit}, which Slurm {version} refuses: use at most {limit}.",
@@ -761,10 +763,10 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_inconsistent.topology_twice": "{number} topologies are named {name}, of which Slurm uses the"
         " first: give each its own name.",
         "slurm_conf_inconsistent.partition_topology": "The partition {partition} has Topology={topology}, which the"
-        " new topology file does not have ({known}): set topology_name to it, or change the partition.",
+        " new topology file does not have ({known}): set slurm_topology_name to it, or change the partition.",
         "slurm_conf_inconsistent.cluster_default": "The cluster's default topology {default} is not in the file"
-        " ({known}): correct cluster_default.",
-        "slurm_conf_inconsistent.include": "{path} has no line {line}: add it, or set manage_conf to true.",
+        " ({known}): correct slurm_topology_cluster_default.",
+        "slurm_conf_inconsistent.include": "{path} has no line {line}: add it, or set slurm_tiers_manage_conf to true.",
         "slurm_conf_inconsistent.job_submit": "JobSubmitPlugins={given} in slurm.conf does not load the script for"
         " segments: set JobSubmitPlugins={plugins} there.",
         "slurm_conf_inconsistent.own_script": "{script} is the site's own and does not call {policy}: add the line"
@@ -830,7 +832,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_advice": "A setting or file of Slurm lets jobs do what they should not; correct the line or"
         " file that the finding names",
         "slurm_conf_advice.ranks": "The order of the node names alternates between blocks, and ranks follow the names:"
-        " add TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
+        " add TopologyParam=BlockAsNodeRank to slurm.conf, or set slurm_topology_manage_conf.",
         "slurm_conf_advice.other_file": "topology.conf is no longer read, since there is a topology.yaml: remove it.",
         "slurm_conf_advice.other_file_soon": "When slurmctld has loaded topology.yaml, topology.conf is no longer read:"
         " remove it then.",
@@ -867,8 +869,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_conf_note": "A setting has no effect, or was changed manually; none, or correct what the finding names",
         "slurm_conf_note.plugin": "TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove"
         " the line.",
-        "slurm_conf_note.segments": "The segments of {partitions} are not enforced: set segment_script to true to have"
-        " Slurm enforce them.",
+        "slurm_conf_note.segments": "The segments of {partitions} are not enforced: set slurm_tiers_segment_script"
+        " to true to have Slurm enforce them.",
         "slurm_conf_note.weight": "PriorityWeightQOS is 0, so the priorities of the tiers' QoS have no effect: set it"
         " in slurm.conf.",
         "slurm_conf_note.topology": "The topology {name} ({kind}) stays next to {own}.",
@@ -915,7 +917,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " AccountingStorageTRES.",
         "slurm_tier_unknown.qos": "The tier {tier} names the QoS {qos}, which does not exist: add it, or leave it out.",
         "slurm_tier_unknown.accounts": "slurmdbd has no {names} in cluster {cluster}: add it with sacctmgr, or set"
-        " create_accounts to true to create those that are granted a QoS.",
+        " slurm_tiers_create_accounts to true to create those that are granted a QoS.",
     },
     (_LABELS, ERROR): {
         "k8s_unreachable": "The Kubernetes API server did not respond; check the kubeconfig and the API server",
@@ -1001,17 +1003,19 @@ finding that the controller words itself (function finding) has the code's sever
 """
 
 SHARED = {
-    "late": "The apply was not rehearsed: {why}; raise rehearse_timeout.",
+    "late": "No apply was rehearsed: {why}; raise slurm_topology_rehearse_timeout or slurm_tiers_rehearse_timeout.",
     "failed": "The apply was not rehearsed: {why} ({error}); check that slurmctld starts with its present files, or"
-    " set rehearse to never.",
+    " set slurm_topology_rehearse to never.",
     "impossible": "The apply was not rehearsed: {why}; run it as root on the Slurm controller's host, with Slurm's"
     " clients there and not in a container.",
-    "ended": "The rehearsal ended before {number} of {jobs} had a result: raise rehearse_timeout.",
+    "ended": "The rehearsal ended before {number} of {jobs} had a result: raise slurm_topology_rehearse_timeout or"
+    " slurm_tiers_rehearse_timeout.",
     "site": "Rehearsal: {job} in partition {partition} would be pending for ever ({reason}): correct its size, or the"
     " partition's trays and limits.",
     "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}.",
     "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol reconfigure.",
-    "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set manage_conf.",
+    "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set"
+    " slurm_topology_manage_conf.",
     "gate": "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is"
     " intended.",
 }
@@ -1043,6 +1047,14 @@ CATALOGUE = _catalogue()
 def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
     """One finding; KeyError for a code without a row, which is a bug of this collection."""
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
+
+
+def keeping_place(found: Finding) -> Finding:
+    """As a warning where a tray does not answer discover or IMEX: it keeps its place, and the others are configured.
+
+    verify reports whether jobs may run, and has the severity of the table.
+    """
+    return {**found, "severity": WARNING} if found["code"] == "tray_unreachable" else found
 
 
 def worded(stated: Mapping[str, Any]) -> Finding:

@@ -23,6 +23,7 @@ options:
     description:
       - V(planned) runs on localhost before the first wave. Register its result as C(rollout_plan), from which all other
         states read what the rollout does.
+      - V(acknowledged) sets, on localhost, the entries of O(trays) in the state file, as trays in repair.
       - V(inspected) runs once before the first wave, in a play over all trays, and returns RV(due).
       - V(started), V(selected), V(evaluated) and V(finished) are for the wave, so run them once.
         V(observed), V(checked), V(passed) and V(failed) are for each tray.
@@ -39,6 +40,7 @@ options:
         RV(failure), and does not fail.
     type: str
     choices:
+      - acknowledged
       - planned
       - inspected
       - started
@@ -122,8 +124,12 @@ options:
       and none of its trays is drained or changed.
     type: str
     default: ""
+  until:
+    description: With O(state=acknowledged), the date or time at which the trays are no longer in repair.
+    type: str
+    default: ""
   reason:
-    description: With O(state=failed), the reason.
+    description: With O(state=failed) and O(state=acknowledged), the reason.
     type: str
     default: ""
   failed_tests:

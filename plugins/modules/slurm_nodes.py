@@ -48,6 +48,13 @@ options:
       - With O(state=resumed), only nodes are resumed that were drained for this reason, or whose test has failed
         before.
     type: str
+  any_reason:
+    description:
+      - Whether O(state=resumed) also resumes nodes that were drained for another reason that begins with C(nvlink:).
+        One whose test fails keeps that reason, with who drained it and when.
+    type: bool
+    default: false
+    version_added: 1.1.0
   wait:
     description:
       - Seconds to wait for running jobs, for O(state=drained). Nodes that still run jobs then are listed in
@@ -203,6 +210,7 @@ STATES_OF = {
     "reason": DRAINING,
     "wait": ("drained",),
     "unless_up": ("drained",),
+    "any_reason": ("resumed",),
     "test": ("resumed",),
     "test_user": ("resumed",),
     "test_timeout": ("resumed",),
@@ -217,6 +225,7 @@ ARGUMENTS: dict[str, Specification] = {
     "reason": {"type": "str"},
     "wait": {"type": "float", "default": 0},
     "unless_up": {"type": "bool", "default": False},
+    "any_reason": {"type": "bool", "default": False},
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
     "test_timeout": {"type": "float", "default": 120},
@@ -271,7 +280,7 @@ def run(params: Arguments, check: bool) -> nodes.Outcome:
     if state == "adopted":
         return nodes.adopt(slurm, names, why, check)
     test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
-    return nodes.resume(slurm, names, why, test, check)
+    return nodes.resume(slurm, names, why, test, check, params["any_reason"])
 
 
 if __name__ == "__main__":

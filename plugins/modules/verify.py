@@ -70,6 +70,17 @@ options:
     type: list
     elements: int
     default: []
+  state_dir:
+    description: The folder of the state file, where it is not that of the fabric file.
+    type: path
+    version_added: 1.1.0
+  acknowledged:
+    description:
+      - Whether failures of trays alone that the state file has as in repair are notes, until the date that it has.
+        Not for a tray that is to return to service.
+    type: bool
+    default: true
+    version_added: 1.1.0
   verdict_file:
     description:
       - File to write the verdict to as JSON. Empty for none.

@@ -101,6 +101,8 @@ class Shell:
         self.folder = folder
         self.more = more
         self.reported = ""
+        # (what a run named as the next one, the command with which the page went on) where these differ.
+        self.astray: list[tuple[str, str]] = []
 
     def filled(self, command: str) -> str:
         """The command with the sha256 that the last run printed."""
@@ -143,6 +145,19 @@ class Shell:
             if name not in keep:
                 (self.folder / name).parent.mkdir(exist_ok=True)
                 (self.folder / name).write_text(text)
+        named, before = "", ""
         for command in commands(page):
             if command not in RUN_BY:
-                self.type(command)
+                if named and "rackscale.nvlink." in command and not _leads_to(named, before, command):
+                    self.astray.append((named, command))
+                printed = self.type(command).stdout
+                named, before = (re.findall(r"Next: (.*?)\.\W*$", printed, re.MULTILINE) or [""])[-1], command
+
+
+def _leads_to(named: str, before: str, command: str) -> bool:
+    """Whether what a run named is this command: its playbook, with its inventories and perhaps more."""
+    printed = before if named.startswith("the same command") else named
+    dry = "--check" in printed and not named.startswith("the same command")
+    inventories = [set(re.findall(r"-i (\S+)", text)) for text in (printed, command)]
+    playbooks = [re.findall(r"rackscale\.nvlink\.\w+", text)[-1:] for text in (printed, command)]
+    return playbooks[0] == playbooks[1] and inventories[0] >= inventories[1] and dry == ("--check" in command)

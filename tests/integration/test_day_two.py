@@ -201,11 +201,16 @@ def test_a_new_tray_and_a_replaced_tray_are_put_into_service(site: Site) -> None
     assert output.index(f"{NEW}: drained (nvlink: resume)") < output.index(f"{NEW}: resumed")
     site.type(drain)
     assert site.drained() == {NEW: "nvlink: replaced"}
+    site.racks.stop(NEW)
+    assert "has acknowledged it until 2099-12-24" in site.type("ansible-playbook rackscale.nvlink.verify").stdout
+    site.type("ansible-playbook rackscale.nvlink.site")
+    site.start(NEW)
     site.replace(NEW)
     assert "replaced" in site.type(resume_again).stdout
     assert site.fabric["trays"][NEW]["gpu_uuids"][0].startswith("GPU-11111111")
     assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
     assert "DRAIN" not in site.type(show).stdout
+    assert "acknowledged" not in (site.folder / "fabric.state.json").read_text()
 
 
 def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
@@ -215,7 +220,8 @@ def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
         """ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04 -e '{"rollout_test": ["false"]}'"""
     )
     assert "r01b (failed: r01t04, its test false failed" in output
-    assert site.drained() == {NEW: "nvlink: test failed"}
+    kept = site.drained()
+    assert re.fullmatch(r"nvlink: drain : drained by root@20[\d:T-]+, test failed", kept[NEW])
     assert site.racks.exec("ctl", "scontrol", "show", "reservation").stdout.strip() == "No reservations in the system"
     site.racks.set(NEW, "clique=1")
     assert NEW in site.fails(

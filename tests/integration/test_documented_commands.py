@@ -78,6 +78,7 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
     # The rehearsal's result is shown with -v.
     shell.more["ANSIBLE_VERBOSITY"] = "1"
     shell.follow(page)
+    assert shell.astray == []
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
     assert "r01a" in racks.exec("ctl", "scontrol", "show", "topology").stdout
     # The lab's slurm.conf names scripts of the site, and no job starts where it has none.

@@ -33,7 +33,6 @@ def test_the_documented_steps_lead_from_empty_hosts_to_users_jobs(tmp_path: Path
         packages.add(paths.state_of(racks.name), imex.packages())
         (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())
         (tmp_path / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
-        (tmp_path / "tiers.yml").write_text(json.dumps({"slurm_tiers": TIERS}))
         (tmp_path / "group_vars").mkdir()
         # The page's own, but with the lab's names and without what its containers cannot do.
         given = {**SITE, "fabric_file": str(tmp_path / "fabric.json")}

@@ -143,6 +143,30 @@ def test_messages_name_what_exists() -> None:
     assert {place: names for place, text in MESSAGES.items() if (names := unknown(text))} == {}
 
 
+def _passed() -> dict[str, set[str]]:
+    """Option of a module -> the variables from which roles and playbooks pass it."""
+    found: dict[str, set[str]] = {}
+    for path in [*CHECKOUT.glob("playbooks/**/*.yml"), *CHECKOUT.glob("roles/*/tasks/*.yml")]:
+        for option, value in re.findall(r'^ +(\w+): "(.*)"$', path.read_text(encoding="utf-8"), re.MULTILINE):
+            named = {name for name in re.findall(r"\w+", value) if name in VARIABLES and name.endswith(f"_{option}")}
+            found.setdefault(option, set()).update(named if option not in VARIABLES else ())
+    return {option: names for option, names in found.items() if names}
+
+
+def test_a_remedy_names_the_variable_of_a_role_with_the_option_of_its_module() -> None:
+    variables = _passed()
+    names = "|".join(option for option in variables if "_" in option or option in ("backend", "cluster", "override"))
+    sets = re.compile(
+        rf"\b(?:set|raise|check|correct|leave|remove|change|option|variable) ({names})\b(?= to\b| \(|[.,;:]|$)"
+    )
+    assert {
+        place: text
+        for place, text in MESSAGES.items()
+        for option in sets.findall(text)
+        if not any(name in text for name in variables[option])
+    } == {}
+
+
 def test_remedies_of_the_catalogue_and_of_verify_name_what_exists() -> None:
     texts = {code: f"{row.sentence} {row.remedy}; {row.command}" for code, row in CATALOGUE.items()}
     assert {code: names for code, text in texts.items() if (names := unknown(text))} == {}

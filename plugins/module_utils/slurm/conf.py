@@ -93,7 +93,7 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
 
     read = reader({})
     if read(path := os.path.join(conf_dir, MAIN)) is None:
-        raise SlurmError(f"{path} cannot be read: set conf_dir to the folder of slurm.conf, or run as root.")
+        raise SlurmError(f"{path} cannot be read: set slurm_conf_dir to the folder of slurm.conf, or run as root.")
     for file, line in lines(conf_dir, read, (INCLUDE_NAME, TIERS_NAME)):
         included.add(os.path.basename(syntax.include_of(line)))
         pairs = syntax.key_values(line)

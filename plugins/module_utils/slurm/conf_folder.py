@@ -42,7 +42,7 @@ def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]
     try:
         handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        message = f"{conf_dir} cannot be opened ({error.strerror}): set conf_dir to the folder of slurm.conf."
+        message = f"{conf_dir} cannot be opened ({error.strerror}): set slurm_conf_dir to the folder of slurm.conf."
         raise SlurmError(message) from None
     try:
         deadline = time.monotonic() + timeout

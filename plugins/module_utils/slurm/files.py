@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
-_REASON = re.compile(r" Reason=(.*?) \[[^\]\s]*@[^\]\s]*\]")
+_REASON = re.compile(r" Reason=(.*?) \[([^\]\s]*@[^\]\s]*)\]")
 HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
 
 
@@ -255,6 +255,8 @@ def parse_show_topology(text: str) -> list[ShownBlock]:
 def parse_records(text: str) -> list[dict[str, str]]:
     """One-line records (``scontrol -o show nodes|partitions``) as maps; a value ends at white space, a reason later.
 
+    ReasonBy is who set the reason, and when, as in ``root@2026-11-21T15:10:00``.
+
     Of equal keys the first counts: a reason, which a user wrote, may look like a key and its value.
     """
     return [_record(line) for line in text.splitlines() if line.strip()]
@@ -265,7 +267,7 @@ def _record(line: str) -> dict[str, str]:
     for key, value in shown_values(line):
         record.setdefault(key, value)
     if reason := _REASON.search(line):
-        record["Reason"] = reason.group(1)
+        record["Reason"], record["ReasonBy"] = reason.groups()
     return record
 
 

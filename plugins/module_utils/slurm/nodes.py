@@ -31,16 +31,21 @@ UNPROVEN = f"{OURS}test failed"
 MAX_TESTS = 32
 # Seconds between two queries, which grow: each makes slurmctld list all jobs or all nodes.
 _FIRST_PAUSE, _PAUSE_GROWS, _LONGEST_PAUSE = 0.3, 1.3, 5.0
+_DRAINED_BY = " : drained by "
 # States in which a node runs no job, whatever its other flags are; DOWN nodes wait for slurmd.
 _AWAY = frozenset(("DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN"))
 
 
 @dataclass(frozen=True)
 class Node:
-    """The flags of a node's state, such as IDLE and DRAIN, and the reason that Slurm shows, empty if it has none."""
+    """The flags of a node's state, such as IDLE and DRAIN, and the reason that Slurm shows, empty if it has none.
+
+    by: who set the reason, and when, as in ``root@2026-11-21T15:10:00``.
+    """
 
     words: frozenset[str]
     reason: str = ""
+    by: str = ""
 
     @property
     def drained(self) -> bool:
@@ -79,7 +84,11 @@ class Outcome:
 def parse(text: str) -> dict[str, Node]:
     """Parse ``scontrol -o show nodes``: node -> its state. A reason may contain white space."""
     return {
-        record["NodeName"]: Node(frozenset(record.get("State", "").upper().split("+")), record.get("Reason", ""))
+        record["NodeName"]: Node(
+            frozenset(record.get("State", "").upper().split("+")),
+            record.get("Reason", ""),
+            record.get("ReasonBy", ""),
+        )
         for record in files.parse_records(text)
         if "NodeName" in record
     }
@@ -129,15 +138,23 @@ def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     )
 
 
-def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool) -> Outcome:
-    """Resume nodes that were drained for this reason or after a failed test, each once its test has passed."""
+def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool, any_reason: bool = False) -> Outcome:
+    """Resume nodes that were drained for this reason or after a failed test, each once its test has passed.
+
+    any_reason: or for another reason of this collection, which a node keeps whose test fails.
+    """
     known = survey(slurm, names)
     outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
     drained = {name: known[name] for name in names if name in known and known[name].drained}
-    mine = [name for name, node in drained.items() if node.cause in (why, UNPROVEN)]
+    mine = [
+        name
+        for name, node in drained.items()
+        if node.cause in (why, UNPROVEN) or (any_reason and node.cause.startswith(OURS))
+    ]
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and test.command and not check:
-        outcome.failed_tests = _test_and_resume(slurm, mine, test, {name: known[name] for name in mine})
+        reasons = {name: _after_failure(known[name], why) for name in mine}
+        outcome.failed_tests = _test_and_resume(slurm, mine, test, {name: known[name] for name in mine}, reasons)
     elif mine and not check:
         _undrain(slurm, {name: known[name] for name in mine})
     outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.failed_tests]
@@ -153,8 +170,20 @@ def _running_jobs(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node]) -> dict[str, str]:
-    """Node -> why it is drained again. On any error no untested node is open to other users' jobs."""
+def _after_failure(node: Node, why: str) -> str:
+    """The reason of a node whose test has failed: that of an earlier drain, with who drained it and when.
+
+    Slurm has the user and the time of the last update alone.
+    """
+    if node.cause in (why, UNPROVEN):
+        return UNPROVEN
+    return node.reason if _DRAINED_BY in node.reason else f"{node.cause}{_DRAINED_BY}{node.by}, test failed"
+
+
+def _test_and_resume(
+    slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node], reasons: Mapping[str, str]
+) -> dict[str, str]:
+    """Node -> why it is drained again, with its reason. On any error no untested node is open to other users' jobs."""
     reservation = f"nvlink_test_{os.getpid()}"
     rounds = -(-len(names) // MAX_TESTS)
     minutes = int((test.timeout * rounds + slurm.timeout) / 60) + 2
@@ -176,8 +205,10 @@ def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapp
             else:
                 failed[name] = f"its test {test.command[0]} failed ({ran.reason.rstrip('.')})"
     finally:
-        if failed:
-            _update(slurm, sorted(failed), "state=drain", f"reason={UNPROVEN}")
+        for reason in sorted({reasons[name] for name in failed}):
+            _update(
+                slurm, [name for name in sorted(failed) if reasons[name] == reason], "state=drain", f"reason={reason}"
+            )
         slurm.release(reservation)
     return failed
 

@@ -79,7 +79,7 @@ class Slurm:
             if directory and os.access(path, os.X_OK):
                 return path
         where = self.bin_dir or "PATH"
-        raise SlurmError(f"There is no {name} in {where}: run this on the Slurm controller, or set bin_dir.")
+        raise SlurmError(f"There is no {name} in {where}: run it on slurmctld's host, or set slurm_topology_bin_dir.")
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
         command = [self.program(name), *arguments]

@@ -57,7 +57,7 @@ def parse_version(text: str) -> Version:
     """The version in what ``slurmctld -V`` or ``scontrol --version`` prints (``slurm-wlm 24.11.5``)."""
     match = re.search(r"(?:^|\s)(?:slurm\S*\s+)?(\d+)\.(\d+)(?:\.(\d+))?", text)
     if match is None:
-        raise SlurmError(f"Slurm's version cannot be read from {text.strip()[:80]!r}: check bin_dir.")
+        raise SlurmError(f"Slurm's version cannot be read from {text.strip()[:80]!r}: check slurm_topology_bin_dir.")
     return int(match.group(1)), int(match.group(2)), int(match.group(3) or 0)
 
 

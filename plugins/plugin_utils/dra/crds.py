@@ -59,7 +59,7 @@ def evaluate(
         others = sorted(owners(crd) - NEUTRAL_MANAGERS - set(managers))
         if others:
             message = f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
-            message = f"{message} there, or add the manager to crd_managers to take the CRD over."
+            message = f"{message} there, or add the manager to dra_driver_crd_managers to take the CRD over."
             found.append(finding("dra_other_install", message, crd=name))
         difference = _stale(name, crd, (wanted or {}).get(name))
         if difference:

@@ -265,7 +265,7 @@ def _gates(values: Values, version: Version) -> Iterator[Finding]:
         key = f"featureGates.{name}"
         if name not in known:
             nearest = difflib.get_close_matches(str(name), known, 1, 0.6)
-            remedy = f"write {nearest[0]}" if nearest else "remove it, or set a chart_version that has it"
+            remedy = f"write {nearest[0]}" if nearest else "remove it, or set a dra_driver_chart_version that has it"
             row = _fault(key, "the driver has no such gate and would exit at its start", remedy)
             yield row if version <= _NEWEST else {**row, "severity": WARNING}
         elif not isinstance(on, bool):

@@ -356,7 +356,7 @@ def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             message = f"Release {plan.release} is of the chart {OLD_CHART}; its upgrade cannot be reverted and keeps"
             yield finding("dra_release_old", f"{message} the names of its objects by nameOverride.")
         elif live > plan.version:
-            message = f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its"
+            message = f"dra_driver_chart_version: release {plan.release} has a newer chart; an older driver cannot read"
             yield finding("dra_release_failed", f"{message} nodes' checkpoints; set the installed version or later.")
 
 

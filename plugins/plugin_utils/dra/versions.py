@@ -51,8 +51,8 @@ def pinned(text: object) -> Version:
     """The exact version to install, from 0.4.0 on; DraError for others."""
     version = parse(text) if isinstance(text, str) else None
     if version is None:
-        raise DraError(f"chart_version: {shown(text)} is no exact version; write one, such as 0.5.0")
+        raise DraError(f"dra_driver_chart_version: {shown(text)} is no exact version; write one, such as 0.5.0")
     if version < MOVED:
         remedy = "write 0.4.0 or later, which are newer although their numbers are lower"
-        raise DraError(f"chart_version: {text} is a version of the old chart, which ended with 25.12; {remedy}")
+        raise DraError(f"dra_driver_chart_version: {text} is a version of the old chart, ended by 25.12; {remedy}")
     return version

@@ -92,4 +92,5 @@ def _cliques(fabric: Fabric, name: str) -> list[str]:
 def of_state(state: State, renamed: Mapping[str, str], removed: Collection[str]) -> State:
     """Apply the same changes to the state."""
     kept = {renamed.get(name, name): tray for name, tray in state.trays.items() if name not in removed}
-    return replace(state, trays=kept)
+    repair = {renamed.get(name, name): row for name, row in state.acknowledged.items() if name not in removed}
+    return replace(state, trays=kept, acknowledged=repair)

@@ -11,10 +11,10 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 
-from ansible import constants, context
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
+    next_run,
     proposal,
     signature,
     storage,
@@ -133,7 +133,7 @@ class Files:
 
     def accept_command(self, sha256: str, proposal_file: str | None = None) -> str:
         """The command that accepts the proposal; proposal_file: where it is not at its usual path."""
-        inventory = [word for source in _inventory() for word in ("-i", source)] if self._is_found else []
+        inventory = [word for source in next_run.inventory() for word in ("-i", source)] if self._is_found else []
         given = {
             "fabric_file": None if self._is_found else self.path,
             "fabric_state_dir": self.state_dir,
@@ -147,12 +147,3 @@ class Files:
 def _extra(name: str, value: str) -> str:
     """A variable as -e takes it; as JSON where Ansible would take the value apart."""
     return f"{name}={value}" if shlex.quote(value) == value else json.dumps({name: value})
-
-
-def _inventory() -> list[str]:
-    """The inventory sources of the command line, relative to the working folder where they are in it."""
-    sources = [str(source) for source in context.CLIARGS.get("inventory") or ()]
-    if sources == constants.DEFAULT_HOST_LIST:
-        return []
-    folder = os.path.join(os.getcwd(), "")
-    return [source.removeprefix(folder) for source in sources]

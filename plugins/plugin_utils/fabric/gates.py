@@ -124,7 +124,7 @@ def _moved_too_many(step: Step, policy: Policy) -> Iterator[Objection]:
     allowed = int(placed * policy.moved_percent / 100)
     if moved > (max(1, allowed) if policy.moved_percent else 0):
         message = (
-            f"{moved} of {count(placed, 'placed tray')} would move in one run, more than moved_percent "
+            f"{moved} of {count(placed, 'placed tray')} would move in one run, more than fabric_moved_percent "
             f"{policy.moved_percent:g}; review the proposal and accept it by its sha256 if this is intended."
         )
         yield finding("moved_percent", message), step.trays("moved", "cluster")
@@ -253,7 +253,7 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
         if after[name] > max(before[name], policy.expected_trays or 0):
             message = (
                 f"NVLink domain {name} would have {count(after[name], 'tray')}, and expected_trays is "
-                f"{policy.expected_trays}; check its NVLink switches, or correct expected_trays."
+                f"{policy.expected_trays}; check its NVLink switches, or correct fabric_expected_trays."
             )
             yield finding("unknown_trays", message, domain=name), step.entered(name, "placed", "moved")
 
@@ -289,8 +289,8 @@ def _too_old(step: Step, policy: Policy) -> Iterator[Objection]:
     old = [tray for tray in step.trays(*_OF_PLACE) if not _is_in(times.get(tray), *times_of)]
     if old:
         message = (
-            f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
-            "seconds, or from the future; observe them again, or correct their clocks."
+            f"The observations that change the places of {summarize(old)} are older than fabric_max_age, "
+            f"{policy.max_age:g} seconds, or from the future; observe them again, or correct their clocks."
         )
         yield finding("source_too_old", message), old
 

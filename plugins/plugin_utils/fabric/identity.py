@@ -510,7 +510,7 @@ class Names:
             if names:
                 message = (
                     f"NVLink domain {uuid} is named {name}, since {names[0]} is in use; "
-                    "set another name in domain_names before you accept it."
+                    "set another name in fabric_domain_names before you accept it."
                 )
                 self.findings.append(finding("name_conflict", message, domain=name))
         self._used.add(name)

@@ -283,11 +283,14 @@ class State:
     trays: Mapping[str, TrayState] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     written_at: str | None = None
+    acknowledged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Tray in repair -> reason, who, until (RFC 3339, in UTC): verify has its failures as notes until then."""
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> State:
         """Wrap a checked document; fabric_file.load_state() checks one."""
-        return cls(document["trays"], document["findings"], document["written_at"])
+        acknowledged = document.get("acknowledged", {})
+        return cls(document["trays"], document["findings"], document["written_at"], acknowledged)
 
     def as_dict(self) -> dict[str, Any]:
         """The document of the state file."""
@@ -296,6 +299,7 @@ class State:
             "written_at": self.written_at,
             "trays": self.trays,
             "findings": self.findings,
+            **({"acknowledged": self.acknowledged} if self.acknowledged else {}),
         }
 
     def fingerprint(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:

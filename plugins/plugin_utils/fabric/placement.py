@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding, keeping_place
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
@@ -493,7 +493,7 @@ def _observed(
         else:
             message = f"Host {name} reports no GPU and has no place; leave it out of fabric_hosts if it is not a tray."
             of_fabric.append(finding("not_a_tray", message, tray=name))
-    return State(states, sorted(of_fabric, key=_finding_key), now)
+    return State(states, sorted(of_fabric, key=_finding_key), now, previous.acknowledged if previous else {})
 
 
 def _tray_state(
@@ -503,7 +503,7 @@ def _tray_state(
     name = observation.tray
     if not observation.reachable:
         status, what = STALE, f"{_keeps(tray)}: {causes.cause(observation.problem)}"
-        found.append(tray_finding(name, "tray_unreachable", what, "restore it and discover again"))
+        found.append(keeping_place(tray_finding(name, "tray_unreachable", what, "restore it and discover again")))
     elif observation.inconsistent or name in claims.rivals:
         status = CONFLICT
         if observation.inconsistent:

@@ -20,13 +20,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variab
 MAX_HOSTS = 1000
 
 
-def check(loader: Any, task_vars: Variables, playbook: str) -> tuple[list[str], list[str]]:
-    """(errors, warnings) as sentences; playbook: its name, which decides what of the inventory it reads."""
+def check(loader: Any, task_vars: Variables, playbook: str, own: bool) -> tuple[list[str], list[str]]:
+    """(errors, warnings) as sentences; playbook: its name, which decides what of the inventory it reads.
+
+    own: whether the run has playbooks of this collection alone, so that nobody else reads an extra variable.
+    """
     extra = _extra(loader)
     of_hosts = list(_inventory(loader, task_vars, extra))
     read = specifications.read_by(playbook)
     errors = [
-        *site_variables.unknown_sentences(extra, of_hosts),
+        *site_variables.unknown_sentences(extra, of_hosts, site_variables.bare(extra.keys(), read) if own else None),
         *site_variables.removed_sentences([*of_hosts, *extra.items()]),
         *site_variables.pattern_sentences(of_hosts, read),
         *site_variables.wrong_sentences(extra.items(), specifications.VARIABLES),

@@ -8,6 +8,7 @@ A name that is misspelled has no effect otherwise, and a wrong value is reported
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import KEYS, SENSITIVE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
     OWN_PREFIXES,
+    OWNERS,
     VARIABLES,
     words,
 )
@@ -82,7 +84,16 @@ _EXPECTED = {
     "int": "an integer",
     "list": "a list",
 }
+QUOTES = 'write it in quotes, such as "4:00:00": without them YAML reads 4:00:00 as 14400, 010 as 8 and on as true'
+_SLURM_KEYS = re.compile(
+    "(allow|deny)?(accounts|groups|qos)|alternate|(cluster|partition)?name|features?|nodes|topology|preemptmode"
+    "|(default|max|preemptexempt)time|maxquerytimerange|priority(calcperiod|decayhalflife|maxage)",
+    re.IGNORECASE,
+)
+"""Names, and what Slurm reads by time_str2mins() and time_str2secs() or has a word off (its read_config.c), among the
+settings of its files, most of which are numbers and booleans."""
 _LARGE = frozenset({"ansible_facts", "groups"})
+_UNQUOTED = (bool, int, float, datetime.date)
 _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNORECASE)
 
 
@@ -100,6 +111,19 @@ def unknown(names: Collection[str]) -> dict[str, str]:
     return found
 
 
+def bare(names: Collection[str], read: Collection[str]) -> dict[str, str]:
+    """Options of modules that are given without the name of their role -> the variables that were meant.
+
+    read: the variables that the playbook reads, which go first.
+    """
+    found = {}
+    for name in names - VARIABLES.keys():
+        meant = [known for known in VARIABLES if known.endswith(f"_{name}") and known[: -len(name) - 1] in OWNERS]
+        if meant:
+            found[name] = " or ".join([known for known in meant if known in read] or meant)
+    return found
+
+
 def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
     """The words in values: a site's own variable is read where another one has it in a template, or names it.
 
@@ -110,9 +134,11 @@ def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
     return {word for value in distinct.values() for word in re.findall(r"\w+", repr(value))}
 
 
-def unknown_sentences(values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = ()) -> list[str]:
-    """A sentence for each unknown name. others: further values, which may mention it."""
-    found = unknown(values.keys())
+def unknown_sentences(
+    values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = (), options: Mapping[str, str] | None = None
+) -> list[str]:
+    """A sentence for each unknown name. others: further values, which may mention it. options: of bare()."""
+    found = {**unknown(values.keys()), **(options or {})}
     read = mentioned((*values.items(), *others)) if found else set()
     return [
         f"{name} ({values[name][0]}) is a variable that nothing reads"
@@ -165,6 +191,9 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
 
     A template is evaluated by the task that evaluates it, and a value that is null is the same as one that is left out.
     Ansible evaluates each part alone, since its own message about a whole names neither the entry nor the key.
+
+    YAML 1.1 reads texts without quotes as numbers, dates and booleans: 14400 and 4:00:00, or 60 and 1:00, are one
+    number, so no number is a time.
     """
     if value is None or isinstance(value, EncryptedString) or (isinstance(value, str) and re.search("{{|{%", value)):
         return
@@ -173,9 +202,17 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     choices = None if kind == "list" else spec.get("choices")
     # A dictionary may contain a secret.
     nested = "dictionary" if isinstance(value, Mapping) else "list" if isinstance(value, list) else ""
-    what = f"is a {nested}" if nested else f"is {shown(value)}"
+    date = str(value) if isinstance(value, datetime.date) else value
+    what = f"is a {nested}" if nested else f"is {shown(date)}"
     if spec.get("no_log") or _SECRET.search(place):
         what = "has a wrong value, which is not shown"
+    if kind in ("str", "path") and not choices and not nested:
+        if isinstance(value, _UNQUOTED):
+            yield place, f"{what}, {QUOTES}"
+        return
+    if kind in ("int", "float") and isinstance(value, bool):
+        yield place, f"{what}, write a number"
+        return
     if nested and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
@@ -190,15 +227,19 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
         else:
             yield place, f"{'is not a dictionary' if kind == 'dict' else what}, write {_EXPECTED[kind]}"
         return
-    value = result.validated_parameters[place]
+    given, value = value, result.validated_parameters[place]
     if kind in ("int", "float") and not 0 <= value < math.inf:
         yield place, f"{what}, write a number from 0"
     elif kind == "list":
         inner = {**spec, "type": spec.get("elements", "raw")}
-        for number, entry in enumerate(value):
+        # Of a text, which may be several between commas, or of one number, which is that entry alone.
+        for number, entry in enumerate([given] if isinstance(given, _UNQUOTED) else value):
             yield from problems(f"{place}[{number}]", entry, inner)
     elif kind == "dict" and (options := spec.get("options")):
         yield from _keys(place, value, options)
+    elif kind == "dict" and place.startswith(("slurm_", "tiers[")):
+        for key in filter(_SLURM_KEYS.fullmatch, map(str, value)):
+            yield from problems(f"{place}.{key}", value.get(key), {"type": "str"})
 
 
 def _keys(place: str, value: Mapping[str, Any], options: Mapping[str, Specification]) -> Iterator[tuple[str, str]]:

@@ -54,6 +54,8 @@ def _read() -> dict[str, dict[str, Specification]]:
 _OF = _read()
 VARIABLES: dict[str, Specification] = {name: spec for known in _OF.values() for name, spec in known.items()}
 """Variable -> specification of all that a person sets."""
+OWNERS = frozenset(name.split("/")[1] for name in _OF)
+"""The roles and playbooks, whose names their variables begin with."""
 
 
 def read_by(playbook: str) -> dict[str, Specification]:

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
     deadline,
     kill_children,
@@ -70,17 +70,19 @@ class GuardedAction(ActionBase):
         raise NotImplementedError  # each subclass defines it
 
     def validate_argument_spec(self, argument_spec: Any = None, **rules: Any) -> Any:
-        """As Ansible's own, with an error of one sentence: no classes of Python, and no other argument of the task."""
-        try:
-            return super().validate_argument_spec(argument_spec, **rules)
-        except AnsibleActionFail as error:
-            # Only needed when the task has failed.
-            from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
+        """As Ansible's own, with an error of one sentence: no classes of Python, and no other argument of the task.
 
-            module = str(self._task.action).rpartition(".")[2]
-            given = [(option, (module, value)) for option, value in self._task.args.items()]
-            wrong = site_variables.wrong_sentences(given, argument_spec or {})
-            raise AnsibleActionFail(site_variables.joined(wrong) if wrong else str(error)) from None
+        And refuse what YAML has read as another value than its text, for which Ansible takes the text of that value.
+        """
+        module = str(self._task.action).rpartition(".")[2]
+        given = [(option, (module, value)) for option, value in self._task.args.items()]
+        wrong = site_variables.wrong_sentences(given, argument_spec or {})
+        try:
+            if not any(site_variables.QUOTES in sentence for sentence in wrong):
+                return super().validate_argument_spec(argument_spec, **rules)
+        except AnsibleActionFail as error:
+            wrong = wrong or [str(error)]
+        raise AnsibleActionFail(site_variables.joined(wrong)) from None
 
     def _low_level_execute_command(self, *args: Any, **kwargs: Any) -> Result:
         """As Ansible's own, without control characters, and of a module's answer what is accepted of it alone.

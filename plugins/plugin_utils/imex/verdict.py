@@ -13,7 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+    ERROR,
+    Finding,
+    finding,
+    keeping_place,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
@@ -69,8 +74,8 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
         # All may be connected while the daemon of one does not answer the others.
         problems += _domain_states(known)
     findings = tuple(
-        finding(code, message, clique=clique, tray=_only(_named_trays(trays)), trays=_named_trays(trays))
-        for code, trays, message in problems
+        keeping_place(finding(code, text, clique=clique, tray=_only(_named_trays(trays)), trays=_named_trays(trays)))
+        for code, trays, text in problems
     )
     return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, findings)
 

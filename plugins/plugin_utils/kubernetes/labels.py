@@ -166,18 +166,18 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
         remedy = f"switch one off, with the GPU Operator's gfd.enabled or the DRA chart's {switch}"
     elif writer == COLLECTION and running:
         problem = f"{TITLES[running[0]]} writes the label {CLIQUE}, so this collection does not"
-        remedy = "switch that off first, or set label_writer to auto"
+        remedy = "switch that off first, or set label_writer (variable k8s_topology_label_writer) to auto"
     elif writer in (GFD, DRA) and writer not in running:
         other = f", but {TITLES[running[0]]} does" if running else ""
         problem = f"{TITLES[writer]} is set as the writer of the label {CLIQUE} and does not run{other}"
-        remedy = "start it, or change label_writer"
+        remedy = "start it, or change label_writer (variable k8s_topology_label_writer)"
     if problem:
         writer = MULTIPLE if len(running) > 1 or writer == COLLECTION else NONE
         message = f"{problem[0].upper()}{problem[1:]}: {remedy}."
         return Verdict(writer, running, [finding("k8s_clique_label_writers", message)])
     for manager, rows in unknown.items():
         message = f"The label {CLIQUE} of {summarize(rows)} was written by the unknown field manager {manager}: remove"
-        remedy = "it, or set label_writer to collection to take the label over."
+        remedy = "it, or set label_writer (variable k8s_topology_label_writer) to collection to take the label over."
         found.append(finding("k8s_clique_label_unknown_writer", f"{message} {remedy}"))
     for manager, rows in past.items():
         who = MANAGERS.get(manager)

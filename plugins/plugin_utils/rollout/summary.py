@@ -74,4 +74,4 @@ def of_site(plan: Result, verified: Result, rendered: Result, rollout: Result, c
     # In check mode nothing has changed, so the layers may still disagree.
     if verdict and not verified["verdict"]["ok"] and not check:
         return text, f"{verified['summary']} See the verdict above."
-    return [*text, f"Site: {plan['msg']} Next: ansible-playbook rackscale.nvlink.verify, at any time."], ""
+    return [*text, f"Site: {plan['msg']}"], ""

@@ -64,7 +64,7 @@ def of_cluster(known: Mapping[str, T], here: str) -> T:
     if not found:
         raise SlurmError(
             f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are"
-            f" {', '.join([*known][:5])}: set the option cluster to the one that runs here."
+            f" {', '.join([*known][:5])}: set slurm_topology_cluster to the one that runs."
         )
     return found[0]
 

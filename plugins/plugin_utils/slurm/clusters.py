@@ -20,7 +20,7 @@ def choose(fabric: Fabric, name: object, path: str) -> str | None:
     if name in (None, ""):
         return names[0] if len(names) == 1 else None
     if not names:
-        raise FabricFileError(f"{path}: has no Slurm clusters; leave the option cluster out")
+        raise FabricFileError(f"{path}: has no Slurm clusters; leave slurm_topology_cluster (and the like) out")
     if name not in names:
         raise FabricFileError(f"{path}: has no Slurm cluster {shown(name)}{nearest(name, names)}")
     return str(name)
@@ -31,7 +31,7 @@ def require(fabric: Fabric, name: object, path: str) -> str | None:
     cluster = choose(fabric, name, path)
     if cluster is None and fabric.slurm_clusters:
         names = ", ".join(fabric.slurm_clusters)
-        raise FabricFileError(f"{path}: has several Slurm clusters ({names}); set the option cluster to one of them")
+        raise FabricFileError(f"{path}: has several Slurm clusters ({names}); set slurm_topology_cluster (or the like)")
     return cluster
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 
 MAX_WARNINGS = 20
@@ -25,8 +26,7 @@ def report(result: Result) -> Result:
         # They have stopped the apply, whatever their severity is.
         errors = errors or [row["message"] for row in found if row["code"] not in changes.HARMLESS]
         if errors:
-            more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
-            result.update(failed=True, msg=errors[0] + more)
+            result.update(failed=True, msg=site_variables.joined(errors))
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
     return result

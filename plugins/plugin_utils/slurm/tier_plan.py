@@ -244,7 +244,9 @@ def _differences(made: TierPlan, written: Written) -> list[str]:
     for partition in made.desired.partitions:
         known = old.get(partition.name)
         if known is None:
-            lines.append(f"partition {partition.name}: new, {summarize(partition.blocks or partition.nodes)}")
+            limits = (f", {key}={value}" for key, value in partition.settings if key != "Nodes")
+            where = summarize(partition.blocks or partition.nodes)
+            lines.append(f"partition {partition.name}: new, {where}{''.join(limits)}")
         elif changes := _changes(known, partition):
             lines.append(f"partition {partition.name}: {', '.join(changes)}")
     lines += [f"partition {name}: removed" for name in made.removed]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE, ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE, ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
@@ -73,6 +73,7 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
     failures = correlation.correlate(rows, evidence)
     for row in failures:
         row["remediation"] = remediation(evidence, row, row["trays"])
+        acknowledge(evidence, row)
     return {
         "ok": not any(row["severity"] == ERROR for row in failures),
         "checked_at": checked_at,
@@ -86,6 +87,15 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
         "slurm_nodes": slurm.node_states(evidence),
         "failures": failures,
     }
+
+
+def acknowledge(evidence: Evidence, row: failure.Failure) -> None:
+    """Make a failure a note that is about trays in repair alone, until the first of their dates."""
+    entries = [evidence.acknowledged.get(tray) for tray in row["trays"]]
+    if row["severity"] != INFO and (known := [entry for entry in entries if entry]) and len(known) == len(entries):
+        entry = min(known, key=lambda known: known["until"])
+        row["severity"] = INFO
+        row["message"] += f" {entry.get('who')} has acknowledged it until {entry['until']} ({entry.get('reason')})."
 
 
 def remediation(evidence: Evidence, failed: failure.Failure, trays: Sequence[str]) -> str:

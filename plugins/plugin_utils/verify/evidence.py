@@ -80,7 +80,8 @@ class Evidence:
     queried. kubernetes_problem: why there is no snapshot of the
     cluster. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty
     for those that most trays of a clique have. links_before: what the last run kept of the links (links.memory()).
-    is_found: whether commands need no -e fabric_file (fabric_file.is_found).
+    is_found: whether commands need no -e fabric_file (fabric_file.is_found). acknowledged: tray in repair -> its entry
+    of the state file (State.acknowledged).
     """
 
     fabric: Fabric
@@ -95,6 +96,7 @@ class Evidence:
     channels: tuple[int, ...] = ()
     links_before: Object = field(default_factory=dict)
     is_found: bool = False
+    acknowledged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def observations(self) -> dict[str, Observation]:

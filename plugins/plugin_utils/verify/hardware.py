@@ -57,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         yield failure(note["code"], FABRIC_FILE, note["message"], note.get("tray"), note.get("clique"))
     for tray, why in evidence.unreachable.items():
         message = f"{tray} cannot be reached ({why or 'no answer'})."
-        yield failure("tray_unreachable", HARDWARE, message, tray, evidence.clique_of(tray), severity=ERROR)
+        yield failure("tray_unreachable", HARDWARE, message, tray, evidence.clique_of(tray))
     for tray in evidence.trays:
         yield from _own_findings(evidence, tray)
         if tray not in evidence.fabric.trays and (evidence.part(tray, "gpu") or {}).get("attached") is True:

@@ -131,7 +131,7 @@ def _require_same(conf_dir: str, version: rules.Version, config: Mapping[str, st
     reads = os.path.dirname(config.get("slurm_conf", ""))
     # The active controller does not report what a standby reads.
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
-        raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
+        raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set slurm_conf_dir to {reads}.")
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:

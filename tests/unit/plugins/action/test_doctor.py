@@ -20,14 +20,21 @@ TRAYS = ["r01t01", "r01t02"]
 
 
 def test_a_site_without_a_fabric_file_sets_it_next(
-    monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
 ) -> None:
     site = SimpleNamespace(trays={name: {} for name in TRAYS})
     monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], site))
     hostvars = fabrics.HostVars(localhost={}, r01t01={}, r01t02={})
     options = {"task_vars": {"hostvars": hostvars, "groups": {}}, "step": "evaluate", "trays": TRAYS}
-    assert "Next: set fabric_file" in run_action(doctor.ActionModule, **options)["text"][-1]
-    text = run_action(doctor.ActionModule, **options, fabric_file="/fabric.json")["text"]
+    path, discover = tmp_path / "fabric.json", "Next: ansible-playbook rackscale.nvlink.discover."
+    last = run_action(doctor.ActionModule, **options)["text"][-1]
+    assert last.endswith(f" Set fabric_file: fabric.json for the group all. {discover}")
+    # Before the first discovery there is nothing that site could configure, and nobody has reviewed a proposal.
+    assert run_action(doctor.ActionModule, **options, fabric_file=str(path))["text"][-1].endswith(
+        f"warnings. {discover}"
+    )
+    path.touch()
+    text = run_action(doctor.ActionModule, **options, fabric_file=str(path))["text"]
     assert "Next: ansible-playbook rackscale.nvlink.site." in text[-1]
 
 

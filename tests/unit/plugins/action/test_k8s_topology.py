@@ -39,8 +39,8 @@ def write(tmp_path: Path, clusters: tuple[str, ...] = ()) -> str:
 @pytest.mark.parametrize(
     ("clusters", "options", "words"),
     [
-        ((), {"kubernetes_cluster": "east"}, "names no Kubernetes clusters"),
-        (("east", "west"), {}, "set kubernetes_cluster to one of east, west"),
+        ((), {"kubernetes_cluster": "east"}, "has no Kubernetes clusters"),
+        (("east", "west"), {}, "set k8s_topology_kubernetes_cluster to east, west"),
         (("east", "west"), {"kubernetes_cluster": "eats"}, "did you mean east"),
         ((), {"api": {}}, "kubeconfig or api_url must be set"),
         ((), {"api": {"kubeconfg": "/x"}}, "did you mean kubeconfig"),

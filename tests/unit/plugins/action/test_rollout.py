@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any
         variables = {"inventory_hostname": tray, "hostvars": hostvars, **groups}
         return run_action(ActionModule, task_vars=variables, **options)
 
-    settings = {"steps": ["drain", "imex"], "slurm_controller": "ctl"}
+    settings = {"steps": ["drain", "imex"], "slurm_controller": "ctl", "any_reason": True}
     plan = {"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")}
 
     def planned() -> None:
@@ -67,3 +67,23 @@ def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(r
     for tray in TRAYS:
         run(tray, state="observed", due=False)
     assert run(TRAYS[0], state="selected")["trays"] == TRAYS
+
+
+def test_a_tray_in_repair_fails_no_run_and_is_no_more_in_repair_when_it_is_resumed(run: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "fabric.json")
+    repair = {"state": "acknowledged", "fabric_file": path, "reason": "RMA 4711", "until": "2999-12-24"}
+    said = [run("localhost", trays="r01t[01-02],r02t01", **repair) for _again in (1, 2)]
+    assert said[0]["text"][0] == "r01t01: acknowledged until 2999-12-24T00:00:00Z"
+    assert [row["changed"] for row in said] == [True, False]
+    run.planned()
+    for dead, failed in (("r01t01", False), ("r02t02", True)):
+        run(TRAYS[0], state="started")
+        for tray in TRAYS:
+            run(tray, state="observed", unreachable=tray == dead)
+        run(TRAYS[0], state="selected")
+        for tray in TRAYS:
+            assert tray == dead or run(tray, state="passed")["passed"]
+        run(TRAYS[0], state="finished")
+        assert run("localhost", state="reported")["failed"] is failed
+        left = json.loads((tmp_path / "fabric.state.json").read_text()).get("acknowledged", {})
+        assert list(left) == ([] if failed else ["r01t01"])

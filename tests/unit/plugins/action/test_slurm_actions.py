@@ -33,8 +33,9 @@ SPARES = {"state": "spares_present", "active": 1}
         (TopologyAction, {"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
         (TiersAction, {}, "missing: fabric_file, tiers|missing: tiers, fabric_file"),
         (TiersAction, {"tiers": [{"name": "a", "groups": ["x"]}], "fabric_file": "f.json"}, "the unknown key 'groups'"),
+        (TiersAction, {"tiers": [{"name": "a", "max_time": 14400}]}, r"max_time \(x\) is 14400, write it in quotes"),
         (TiersAction, {"tiers": [], "fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
-        (NodesAction, SPARES, r"fabric.json: has several Slurm clusters \(alpha, beta\); set the option cluster"),
+        (NodesAction, SPARES, r"fabric.json: has several Slurm clusters \(alpha, beta\); set slurm_topology_cluster"),
         (NodesAction, {**SPARES, "cluster": "gamma"}, "fabric.json: has no Slurm cluster 'gamma'"),
         (NodesAction, {**SPARES, "blocks": []}, "blocks"),
     ],
@@ -75,7 +76,7 @@ def test_the_blocks_are_those_of_the_given_or_the_running_cluster(
 def test_a_cluster_that_is_not_in_the_fabric_file_changes_nothing(run_action: Any, answer: Any, tmp_path: Path) -> None:
     answer(survey={"survey": SURVEY, "warnings": ["slow"]})
     result = run_action(TopologyAction, fabric_file=clustered(tmp_path, "alpha", "gamma"))
-    sentence = "slurmctld's ClusterName is beta, and the fabric file's Slurm clusters are alpha, gamma: set the option "
+    sentence = "slurmctld's ClusterName is beta, and the fabric file's Slurm clusters are alpha, gamma: set "
     assert result["msg"].startswith(sentence)
     assert (result["failed"], result["changed"], result["findings"], result["warnings"]) == (True, False, [], ["slow"])
 
@@ -243,6 +244,14 @@ def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer:
     assert ([row["step"] for row in asked], asked[1]["change"]["rehearsed"]) == (["survey", "rehearse"], False)
     (error,) = [row for row in result["findings"] if row["severity"] == "error"]
     assert (error["code"], result["msg"]) == ("slurm_select_type", error["message"])
+
+
+def test_all_findings_that_stop_the_change_are_printed(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    answer(survey={"survey": SURVEY})
+    tiers = [{"name": name, "all": True, "accounts": ["x"], "qos": {}, "topology": "x"} for name in ("a", "b")]
+    result = run_action(TiersAction, fabric_file=clustered(tmp_path), tiers=tiers)
+    errors = [row["message"] for row in result["findings"] if row["severity"] == "error"]
+    assert (len(errors) > 1, result["msg"]) == (True, " ".join(errors))
 
 
 def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:

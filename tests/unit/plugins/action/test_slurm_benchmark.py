@@ -66,7 +66,7 @@ def test_the_blocks_of_the_named_cliques_are_benchmarked(
     [
         ({"fabric_file": None}, "fabric_file"),
         ({"cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
-        ({"cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
+        ({"cluster": "alpha"}, "has no Slurm clusters; leave slurm_topology_cluster"),
         ({"blocks": []}, "blocks"),
         ({"channel_isolation": "mine"}, "is 'mine'; use one of own, any, none"),
     ],

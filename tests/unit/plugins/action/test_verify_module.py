@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
@@ -97,3 +100,52 @@ def test_trays_that_do_not_answer_for_the_same_reason_are_one_failure(
     )
     assert found["text"][0].startswith("2 trays in 1 clique, 2 queried, 0 answered: ")
     assert "error hardware tray_unreachable: r01t[01-02] cannot be reached (Permission denied)." in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("trays", "until", "options", "errors"),
+    [
+        (["r01t01"], "2999-01-01T00:00:00Z", {}, ["r01t02"]),
+        (["r01t01", "r01t02"], "2999-01-01T00:00:00Z", {}, []),
+        (["r01t01"], "2026-01-01T00:00:00Z", {}, ["r01t01", "r01t02"]),
+        # Whether a tray may return to service.
+        (["r01t01"], "2999-01-01T00:00:00Z", {"acknowledged": False}, ["r01t01", "r01t02"]),
+    ],
+)
+def test_failures_of_trays_in_repair_alone_are_notes_until_the_date(
+    tmp_path: Path,
+    run_action: Callable[..., dict[str, Any]],
+    trays: list[str],
+    until: str,
+    options: dict[str, Any],
+    errors: list[str],
+) -> None:
+    path = str(tmp_path / "fabric.json")
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
+    entry = {"reason": "RMA 4711", "who": "op", "until": until}
+    acknowledging.change(path, None, trays, entry, "2026-01-01T00:00:00Z", dry=False)
+    hostvars = fabrics.HostVars({tray: {"seen": {"unreachable": True, "msg": tray}} for tray in ("r01t01", "r01t02")})
+    found = run_action(
+        ActionModule,
+        task_vars={"hostvars": hostvars},
+        fabric_file=path,
+        trays=["r01t01", "r01t02"],
+        observations="seen",
+        **options,
+    )
+    rows = found["verdict"]["failures"]
+    assert ([row["tray"] for row in rows if row["severity"] == "error"], found["verdict"]["ok"]) == (errors, not errors)
+    for row in rows:
+        noted = row["message"].endswith(f" op has acknowledged it until {until} (RMA 4711).")
+        assert noted is (row["tray"] not in errors)
+
+
+def test_a_failure_of_several_trays_of_which_one_is_in_repair_stays() -> None:
+    entry = {"reason": "x", "who": "op", "until": "2999-01-01T00:00:00Z"}
+    evidence = Evidence(fabrics.fabric(racks=1, trays=2, split=()), acknowledged={"r01t01": entry})
+    row = failure.failure("imex_pair_disconnected", "imex", "They do not connect.", trays=["r01t01", "r01t02"])
+    whole = failure.failure("imex_not_ready", "imex", "It is degraded.", clique="r01")
+    for one in (row, whole):
+        before = dict(one)
+        verify.acknowledge(evidence, one)
+        assert one == before

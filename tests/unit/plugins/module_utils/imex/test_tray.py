@@ -76,7 +76,7 @@ def test_squeue_runs_once_for_the_whole_clique(
 def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
     found = worded(slurm_jobs.blocking_finding([], "squeue timed out", ["a new list"]))
     assert found["code"] == "slurm_unreachable"
-    assert found["message"].endswith("; bring slurmctld back, or allow the stop with option allow_jobs.")
+    assert found["message"].endswith("; bring slurmctld back, or allow the stop with imex_allow_jobs.")
     other = slurm_jobs.blocking_finding([], "squeue: error: Invalid node name r01t01.example.com", ["a new list"])
     assert "allow_jobs" not in worded(other)["message"]
 

@@ -135,7 +135,10 @@ def survey(folder: Path, asked: dict[str, Any] = ASKED, **scripts: str) -> dict[
         ({"slurmctld": "exit 1", "scontrol": "exit 1"}, "Neither slurmctld -V nor scontrol --version"),
         ({"slurmctld": "echo slurm 23.11.10", "scontrol": "touch ${0%/*}/called"}, r"23\.11\.10 is too old"),
         ({"scontrol": "echo 'SLURM_VERSION = 25.11.4'"}, "restart slurmctld first"),
-        ({"scontrol": "echo 'SLURM_CONF = /opt/site/slurm.conf'"}, "set conf_dir to /opt/site"),
+        (
+            {"scontrol": "echo 'SLURM_CONF = /opt/site/slurm.conf'"},
+            "set slurm_conf_dir to /opt/site",
+        ),
     ],
 )
 def test_another_slurm_is_refused(tmp_path: Path, scripts: dict[str, str], sentence: str) -> None:
@@ -206,7 +209,7 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
     monkeypatch.setattr(surveying, "texts", changing)
     options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "survey", "state": "absent"}
     module: Any = SimpleNamespace(params={**options, "change": {"files": planning.FILES}})
-    with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set conf_dir"):
+    with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set slurm_conf_dir"):
         slurm_topology.run(module)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")

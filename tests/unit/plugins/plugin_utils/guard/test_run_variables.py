@@ -36,7 +36,7 @@ class Hostvars:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def start(
-        hostvars: Hostvars, extra: dict[str, Any] | None = None, playbook: str = "imex"
+        hostvars: Hostvars, extra: dict[str, Any] | None = None, playbook: str = "imex", own: bool = True
     ) -> tuple[list[str], list[str]]:
         given = tmp_path / "extra.json"
         given.write_text(json.dumps(extra or {"site_name": "x"}))
@@ -46,7 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         loader = DataLoader()
         loader.set_basedir(str(tmp_path))
         return run_variables.check(
-            loader, {"hostvars": hostvars, "groups": GROUPS, "ansible_play_hosts_all": TRAYS}, playbook
+            loader, {"hostvars": hostvars, "groups": GROUPS, "ansible_play_hosts_all": TRAYS}, playbook, own
         )
 
     return start
@@ -76,6 +76,23 @@ def test_an_extra_variable_is_an_error_and_names_its_file(run: Any) -> None:
         ],
         [],
     )
+
+
+@pytest.mark.parametrize(
+    ("playbook", "name", "meant"),
+    [
+        ("imex", "allow_jobs", "imex_allow_jobs"),
+        ("slurm", "manage_conf", "slurm_tiers_manage_conf or slurm_topology_manage_conf"),
+        ("drain", "wait", "drain_wait"),
+        ("verify", "create_accounts", "slurm_tiers_create_accounts"),
+    ],
+)
+def test_an_option_of_a_module_names_the_variable_of_its_role(run: Any, playbook: str, name: str, meant: str) -> None:
+    sentence = f"{name} (-e @extra.json) is a variable that nothing reads; did you mean {meant}?"
+    assert run(Hostvars({}), {name: True}, playbook) == ([sentence], [])
+    # A role of the site, or a template, may read it.
+    assert run(Hostvars({}), {name: True}, playbook, own=False) == ([], [])
+    assert run(Hostvars({"localhost": {"site_x": f"{{{{ {name} }}}}"}}), {name: True}, playbook) == ([], [])
 
 
 def test_a_value_of_the_inventory_matters_where_the_playbook_reads_it(run: Any) -> None:

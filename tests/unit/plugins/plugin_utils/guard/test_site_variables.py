@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES, words
 from hypothesis import given
@@ -76,6 +77,27 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
             [{"name": "a", "qos": {"priority": "high"}}],
             "slurm_tiers[0].qos.priority (-e) is 'high', write an integer.",
         ),
+        *(
+            (name, yaml.safe_load(text), f"{place} (-e) is {shown}, {site_variables.QUOTES}.")
+            for name, text, place, shown in (
+                # Ten days, where the person means four hours.
+                ("slurm_tiers", "[{name: a, max_time: 4:00:00}]", "slurm_tiers[0].max_time", 14400),
+                ("slurm_tiers", "[{name: a, default_time: 60}]", "slurm_tiers[0].default_time", 60),
+                ("slurm_tiers", "[{name: a, qos: {max_wall: 1:00:00}}]", "slurm_tiers[0].qos.max_wall", 3600),
+                ("slurm_tiers", "[{name: a, qos: {grp_wall: 30}}]", "slurm_tiers[0].qos.grp_wall", 30),
+                ("slurm_tiers", "[{name: a, qos: {flags: [no]}}]", "slurm_tiers[0].qos.flags[0]", False),
+                ("slurm_tiers", "[{name: 2026-11-21}]", "slurm_tiers[0].name", "'2026-11-21'"),
+                ("slurm_tiers", "[{name: a, blocks: 0123}]", "slurm_tiers[0].blocks[0]", 83),
+                ("slurm_tiers", "[{name: a, options: {QOS: off}}]", "slurm_tiers[0].options.QOS", False),
+                ("slurm_partitions", "[{name: a, MaxTime: 4:00:00}]", "slurm_partitions[0].MaxTime", 14400),
+                ("slurm_partitions", "[{name: on}]", "slurm_partitions[0].name", True),
+                ("slurm_settings", "{PriorityMaxAge: 7:00:00}", "slurm_settings.PriorityMaxAge", 25200),
+                ("slurm_settings", "{preemptmode: off}", "slurm_settings.preemptmode", False),
+                ("fabric_driver_version", "570.10", "fabric_driver_version", 570.1),
+            )
+        ),
+        ("slurm_tiers", [{"name": "a", "max_nodes": True}], "slurm_tiers[0].max_nodes (-e) is True, write a number."),
+        ("drain_wait", True, "drain_wait (-e) is True, write a number."),
     ],
 )
 def test_a_wrong_value_is_one_sentence(name: str, value: Any, sentence: str) -> None:
@@ -96,6 +118,10 @@ def test_a_wrong_value_is_one_sentence(name: str, value: Any, sentence: str) -> 
         ("fabric_sources", [{"ssh": {"user": "x"}}, "ansible_facts"]),
         ("slurm_tiers", [{"name": "{{ x }}", "all": "{{ y }}", "qos": {"priority": "5"}}]),
         ("imex_config_extra", '{"A": "b"}'),
+        ("slurm_tiers", [{"name": "a", "max_time": "4:00:00", "options": {"GraceTime": 300, "Hidden": True}}]),
+        ("slurm_settings", {"KillWait": 30, "EnforcePartLimits": False, "MaxTime": None}),
+        ("dra_driver_values", {"name": 1}),
+        ("slurm_serial", 5),
         # A survey of AWX that was left empty.
         ("dra_driver_shape", ""),
     ],

@@ -60,7 +60,7 @@ def test_the_result_of_a_rollout_in_check_mode() -> None:
 
 
 PLAN = {"msg": "2 trays; phases: verify."}
-LAST = "Site: 2 trays; phases: verify. Next: ansible-playbook rackscale.nvlink.verify, at any time."
+LAST = "Site: 2 trays; phases: verify."
 
 
 def test_the_result_of_site_is_its_last_line() -> None:

@@ -411,6 +411,14 @@ def test_findings_of_a_plan(given: list[dict[str, Any]], more: dict[str, Any], e
     assert [row["code"] for row in found if row["case"] != "segments"] == expected
 
 
+def test_the_dry_run_shows_the_limits_of_what_is_new() -> None:
+    tier = {**GOLD, "max_time": "4:00:00", "exclusive": "node", "qos": {"max_wall": "1:00:00"}}
+    assert planned(survey(), tier).difference == [
+        "qos gold: new, MaxWall=60",
+        "partition gold: new, r01a, State=UP, MaxTime=4:00:00, AllowQos=gold, Exclusive=NODE",
+    ]
+
+
 def test_only_accounts_that_are_granted_a_qos_are_created() -> None:
     granted = {**GOLD, "qos": {}, "accounts": ["x"], "allow_accounts": ["x"]}
     assert codes(planned(survey(), granted, create_accounts=True)) == []
