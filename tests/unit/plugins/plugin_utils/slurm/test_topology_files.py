@@ -234,6 +234,7 @@ def test_an_empty_value_takes_nothing_of_what_follows() -> None:
     assert shown == [files.ShownBlock("r01", (), 36, False)]
     text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b OS=x [root@2026]\nnot a record\n"
     record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a  b OS=x", "OS": "x"}
+    record["ReasonBy"] = "root@2026"
     assert files.parse_records(text) == [record, {}]
 
 

@@ -49,7 +49,7 @@ def of_all(trays: Iterable[str], *lines: str, **changes: object):  # type: ignor
 def slow(system: System) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvml, "PATIENCE", 60)
-        system.read(A[0], fault="slow", timeout=1)
+        system.read(A[0], fault="slow", timeout=4)
 
 
 # Xid -> a line of it. Where no source is named the line is that of a real log in leptonai/gpud (component xid, its
