@@ -130,7 +130,7 @@ def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
     return task("slurm_topology", slurmctld, "--diff", fabric_file=str(fabric), **given)
 
 
-def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -> None:
+def test_an_adopted_cluster_gets_a_header_and_no_other_change(slurmctld: Slurmctld, tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=3)
     document = json.loads(fabric.read_text())
@@ -143,8 +143,15 @@ def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -
     assert (found["findings"], [row for tray in found["trays"].values() for row in tray["findings"]]) == ([], [])
     before = contents(slurmctld)
     result = apply(slurmctld, fabric)
+    # The file gets the header, so that the next program that writes it is noticed.
+    assert (result["changed"], result["changes"], result["moves"]) == (True, ["topology.yaml: rewritten"], [])
+    now = contents(slurmctld)
+    assert now.pop("topology.yaml.previous") == before["topology.yaml"]
+    header, _newline, site = now.pop("topology.yaml").partition(b"\n")
+    assert header.startswith(b"# Written by rackscale.nvlink")
+    assert {**now, "topology.yaml": site} == before
+    result = apply(slurmctld, fabric)
     assert (result["changed"], result["changes"], result["moves"]) == (False, [], [])
-    assert contents(slurmctld) == before
     # A second discovery changes nothing either.
     assert unchanged(discover(slurmctld, fabric, racks=3)["output"])
 
