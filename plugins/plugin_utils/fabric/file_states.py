@@ -110,9 +110,10 @@ def edited(
         raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
     after, renamed = editing.rename(files.before, rename, files.now[:10])
     removing = [tray for names in remove for tray in after.trays_of(names)]
-    after, removed = editing.remove(after, removing, files.now[:10])
-    after, grouped = editing.group(after, groups)
-    changes = [*renamed, *removed]
+    kept = editing.remove(after, removing)
+    changes = [*renamed, *differences.tray_changes(after, kept)]
+    after = editing.group(kept, groups)
+    grouped = differences.structure_diff(files.before, after)
     if not (changes or grouped):
         return {"sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path)
