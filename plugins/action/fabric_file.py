@@ -82,6 +82,7 @@ class ActionModule(ControllerAction):
         use_gates = options["accept"] == "gates"
         read_only = state in _READ_ONLY
         with contextlib.nullcontext() if read_only else files.locked(state == "proposed" and not use_gates):
+            files.read()
             if state == "checked":
                 done = file_states.checked(files)
             elif state == "pending":
