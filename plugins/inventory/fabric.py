@@ -439,7 +439,11 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
+    FabricFileError,
+    load,
+    load_state,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
@@ -582,7 +586,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool
     ) -> tuple[Fabric, State | None]:
         live_options = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
-        known = fabric_file.read(file, state_dir) if file and sources.FABRIC_FILE in names else None
+        known = (load(file), load_state(file, state_dir)) if file and sources.FABRIC_FILE in names else None
         if known and (not live_options or InventoryModule.asks_others):
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
