@@ -95,10 +95,6 @@ def fleet(
     return {place.name: facts(place, seed, observed_at) for place in places(racks, seed=seed, **shape)}
 
 
-def _gpu_uuids(random: bytes, count: int) -> list[str]:
-    return [f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}" for index in range(count)]
-
-
 def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
     """The facts of a tray that is up and healthy."""
     name, cluster_uuid, clique_id, tray_index, gpu_count, rack, tray = place
@@ -124,7 +120,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "gpus": [
             {
                 "index": index,
-                "uuid": uuid,
+                "uuid": f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}",
                 "name": "NVIDIA GB200",
                 "pci_bus_id": f"{(index // 2 * 16 + 8 + index % 2):08X}:01:00.0",
                 # Real trays enumerate their modules as 2, 1, 4, 3.
@@ -151,7 +147,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     },
                 },
             }
-            for index, uuid in enumerate(_gpu_uuids(random, gpu_count))
+            for index in range(gpu_count)
         ],
         "findings": [],
     }
