@@ -593,37 +593,29 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
-        nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
-        merged = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
+        merged = self._observe(live_options, known[0] if known else None, now, path, cache)
         for row in merged.findings:
             self.display.warning(row["message"])
         if known:
             return live.overlaid(*known, merged.observations, now)
         return live.provisional(merged.observations, now, self.inventory.groups)
 
-    def _observe(
-        self,
-        live_options: Mapping[str, Any],
-        trays: Mapping[str, str],
-        nodes: Mapping[str, str],
-        now: str,
-        path: str,
-        cache: bool,
-        has_fabric_file: bool,
-    ) -> Any:
+    def _observe(self, live_options: Mapping[str, Any], known: Fabric | None, now: str, path: str, cache: bool) -> Any:
         """What the live sources report (merging.Merged), from the cache where it has an answer for the same options.
 
-        trays, nodes: tray -> its ssh address, its NodeName in Slurm, for trays of the fabric file. has_fabric_file:
-        that file is a source too; then an outage is a warning, and its answer is not cached.
+        known: the content of the fabric file where that is a source too; then an outage is a warning, and its answer
+        is not cached.
         """
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live, merging
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
+        placed = known.trays if known else {}
+        trays = {name: tray.get("ansible_host") or name for name, tray in placed.items()}
+        nodes = {name: tray["slurm_node"] for name, tray in placed.items()}
 
         def query() -> merging.Merged:
             answers = (sources.query(name, options, now, trays, self.display) for name, options in live_options.items())
-            return merging.merge(answers, min_answer, has_fabric_file, nodes)
+            return merging.merge(answers, min_answer, known is not None, nodes)
 
         if not self.get_option("cache"):
             return query()
