@@ -80,8 +80,8 @@ class ActionModule(ControllerAction):
         if options["min_answer"] is not None:
             options["min_answer"] = merging.percent("min_answer", options["min_answer"])
         use_gates = options["accept"] == "gates"
-        read_only = state in _READ_ONLY
-        with contextlib.nullcontext() if read_only else files.locked(state == "proposed" and not use_gates):
+        with contextlib.nullcontext() if state in _READ_ONLY else files.locked(state == "proposed" and not use_gates):
+            files.read()
             if state == "checked":
                 done = file_states.checked(files)
             elif state == "pending":

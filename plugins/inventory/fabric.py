@@ -439,7 +439,11 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
+    FabricFileError,
+    load,
+    load_state,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
@@ -582,44 +586,36 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool
     ) -> tuple[Fabric, State | None]:
         live_options = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
-        known = fabric_file.read(file, state_dir) if file and sources.FABRIC_FILE in names else None
+        known = (load(file), load_state(file, state_dir)) if file and sources.FABRIC_FILE in names else None
         if known and (not live_options or InventoryModule.asks_others):
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
-        nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
-        merged = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
+        merged = self._observe(live_options, known[0] if known else None, now, path, cache)
         for row in merged.findings:
             self.display.warning(row["message"])
         if known:
             return live.overlaid(*known, merged.observations, now)
         return live.provisional(merged.observations, now, self.inventory.groups)
 
-    def _observe(
-        self,
-        live_options: Mapping[str, Any],
-        trays: Mapping[str, str],
-        nodes: Mapping[str, str],
-        now: str,
-        path: str,
-        cache: bool,
-        has_fabric_file: bool,
-    ) -> Any:
+    def _observe(self, live_options: Mapping[str, Any], known: Fabric | None, now: str, path: str, cache: bool) -> Any:
         """What the live sources report (merging.Merged), from the cache where it has an answer for the same options.
 
-        trays, nodes: tray -> its ssh address, its NodeName in Slurm, for trays of the fabric file. has_fabric_file:
-        that file is a source too; then an outage is a warning, and its answer is not cached.
+        known: the content of the fabric file where that is a source too; then an outage is a warning, and its answer
+        is not cached.
         """
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live, merging
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
+        placed = known.trays if known else {}
+        trays = {name: tray.get("ansible_host") or name for name, tray in placed.items()}
+        nodes = {name: tray["slurm_node"] for name, tray in placed.items()}
 
         def query() -> merging.Merged:
             answers = (sources.query(name, options, now, trays, self.display) for name, options in live_options.items())
-            return merging.merge(answers, min_answer, has_fabric_file, nodes)
+            return merging.merge(answers, min_answer, known is not None, nodes)
 
         if not self.get_option("cache"):
             return query()

@@ -95,19 +95,6 @@ def usable(interface: str, raw: bytes, prefix: int) -> list[Address]:
         return [{"interface": interface, "address": ".".join(map(str, raw)), "prefix": prefix}]
     if (raw[:15] == bytes(15) and raw[15] < 2) or raw[0] == 0xFF or (raw[0] == 0xFE and raw[1] & 0xC0 == 0x80):
         return []
-    return [{"interface": interface, "address": _text_of(raw), "prefix": prefix}]
+    import socket  # not needed for IPv4 through the C library
 
-
-def _text_of(raw: bytes) -> str:
-    """An IPv6 address as RFC 5952 writes it: lower case, the first longest run of at least two zero groups as ::."""
-    groups = [f"{raw[at] << 8 | raw[at + 1]:x}" for at in range(0, 16, 2)]
-    best, start = 1, -1
-    for first in range(8):
-        length = 0
-        while first + length < 8 and groups[first + length] == "0":
-            length += 1
-        if length > best:
-            best, start = length, first
-    if start < 0:
-        return ":".join(groups)
-    return f"{':'.join(groups[:start])}::{':'.join(groups[start + best :])}"
+    return [{"interface": interface, "address": socket.inet_ntop(socket.AF_INET6, raw), "prefix": prefix}]

@@ -95,19 +95,11 @@ def fleet(
     return {place.name: facts(place, seed, observed_at) for place in places(racks, seed=seed, **shape)}
 
 
-def _gpu_uuids(random: bytes, count: int) -> list[str]:
-    return [f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}" for index in range(count)]
-
-
-def _random(place: Place, seed: int) -> bytes:
-    """16 bytes for each of the tray's GPUs."""
-    return b"".join(_digest(seed, place.rack, place.tray, part) for part in range((place.gpu_count + 3) // 4))
-
-
 def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
     """The facts of a tray that is up and healthy."""
     name, cluster_uuid, clique_id, tray_index, gpu_count, rack, tray = place
-    random = _random(place, seed)
+    # 16 bytes for each of the tray's GPUs.
+    random = b"".join(_digest(seed, rack, tray, part) for part in range((gpu_count + 3) // 4))
     return {
         "observed_at": observed_at,
         "hostname": name,
@@ -128,7 +120,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "gpus": [
             {
                 "index": index,
-                "uuid": uuid,
+                "uuid": f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}",
                 "name": "NVIDIA GB200",
                 "pci_bus_id": f"{(index // 2 * 16 + 8 + index % 2):08X}:01:00.0",
                 # Real trays enumerate their modules as 2, 1, 4, 3.
@@ -155,7 +147,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     },
                 },
             }
-            for index, uuid in enumerate(_gpu_uuids(random, gpu_count))
+            for index in range(gpu_count)
         ],
         "findings": [],
     }

@@ -13,14 +13,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
-UTC = datetime.UTC
-
 
 def until(text: str, now: datetime.datetime) -> str:
     """The end of an acknowledgement, from a date (its start) or a time, in UTC; FabricFileError for a past one."""
     try:
         given = datetime.datetime.fromisoformat(text)
-        end = (given if given.tzinfo else given.replace(tzinfo=UTC)).astimezone(UTC)
+        end = (given if given.tzinfo else given.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         what = f"drain_until: {shown(text)} is no date; write one such as 2026-12-24 or 2026-12-24T18:00Z"
         raise fabric_file.FabricFileError(what) from None

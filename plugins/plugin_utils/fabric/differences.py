@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -43,12 +43,12 @@ def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
     if old is None or new is None:
         # A new tray has its own name in Slurm and Kubernetes, and no more, unless the site sets it.
         usual = {"slurm_node": name, "kubernetes_node": name}
-        extra = [text for kind in ("name", "cluster") for text in _steps(kind, usual, new)] if new else []
+        extra = _steps((*_FIELDS["name"], *_FIELDS["cluster"]), usual, new) if new else []
         why = "; ".join([new["why"], *extra]) if new else "removed"
         kind = "placed" if new else "removed"
         yield {"tray": name, "from": old and old["clique"], "to": new and new["clique"], "kind": kind, "why": why}
         return
-    steps = {kind: list(_steps(kind, old, new)) for kind in _FIELDS}
+    steps = {kind: _steps(keys, old, new) for kind, keys in _FIELDS.items()}
     is_moved = old["clique"] != new["clique"]
     is_replaced = bool(old["gpu_uuids"]) and set(old["gpu_uuids"]).isdisjoint(new["gpu_uuids"])
     of_place = [text for kind in _OF_PLACE for text in steps[kind]]
@@ -62,15 +62,16 @@ def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
         yield {"tray": name, "from": old["clique"], "to": new["clique"], "kind": kind, "why": "; ".join(texts)}
 
 
-def _steps(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    for key in _FIELDS[kind]:
-        before, after = old.get(key), new.get(key)
-        if before != after and kind == "gpus":
-            added, gone = set(after or ()) - set(before or ()), set(before or ()) - set(after or ())
-            lost = f", {len(gone)} removed" if len(gone) > len(added) else ""
-            yield f"{len(added)} of {count(len(after or ()), 'GPU')} new{lost}"
-        elif before != after:
-            yield f"{key} {_shown(before)} -> {_shown(after)}"
+def _steps(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [_step(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def _step(key: str, before: Any, after: Any) -> str:
+    if key == "gpu_uuids":
+        added, gone = set(after) - set(before), set(before) - set(after)
+        lost = f", {len(gone)} removed" if len(gone) > len(added) else ""
+        return f"{len(added)} of {count(len(after), 'GPU')} new{lost}"
+    return f"{key} {_shown(before)} -> {_shown(after)}"
 
 
 def diff_text(before: Fabric, after: Fabric) -> list[str]:
@@ -102,18 +103,9 @@ def _positions(fabric: Fabric, cluster: str | None) -> dict[str, dict[str, int]]
 
 def state_diff_text(before: State | None, after: State) -> list[str]:
     """One line for each tray whose state or health differs."""
-    old_trays = before.trays if before else {}
-    lines = []
-    for name in natural_sorted(after.trays):
-        old, new = old_trays.get(name), after.trays[name]
-        steps = [
-            f"{key} {old[key] if old else 'none'} -> {new[key]}"
-            for key in ("state", "health")
-            if old is None or old[key] != new[key]
-        ]
-        if steps:
-            lines.append(f"{name}: {', '.join(steps)}")
-    return lines
+    old: Mapping[str, Any] = before.trays if before else {}
+    rows = {name: _steps(("state", "health"), old.get(name, {}), after.trays[name]) for name in after.trays}
+    return [f"{name}: {', '.join(rows[name])}" for name in natural_sorted(rows) if rows[name]]
 
 
 def _tray_line(change: Change) -> str:
@@ -130,9 +122,7 @@ def _rows(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
         elif old is None:
             yield ", ".join([f"{kind} {name}: new", *(f"{key} {_shown(new[key])}" for key in sorted(new))])
         elif old != new:
-            keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-            steps = (f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys)
-            yield f"{kind} {name}: {', '.join(steps)}"
+            yield f"{kind} {name}: {', '.join(_steps(sorted({*old, *new}), old, new))}"
 
 
 def _shown(value: Any) -> str:

@@ -16,7 +16,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     State,
     Tray,
-    natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, shown, similar
 
@@ -48,22 +47,16 @@ def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric
     return replace(fabric, trays=trays), changes
 
 
-def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, list[Change]]:
+def remove(fabric: Fabric, names: Collection[str]) -> Fabric:
     """Remove trays; their cliques and blocks keep names and positions. A tray that the fabric lacks is gone already."""
-    trays = {name: tray for name, tray in fabric.trays.items() if name not in names}
-    changes: list[Change] = [
-        {"tray": name, "from": tray["clique"], "to": None, "kind": "removed", "why": f"removed {today}"}
-        for name, tray in fabric.trays.items()
-        if name in names
-    ]
-    return replace(fabric, trays=trays), changes
+    return replace(fabric, trays={name: tray for name, tray in fabric.trays.items() if name not in names})
 
 
-def group(fabric: Fabric, groups: Mapping[str, Collection[str]]) -> tuple[Fabric, list[str]]:
+def group(fabric: Fabric, groups: Mapping[str, Collection[str]]) -> Fabric:
     """Give cliques a group (group name -> names of cliques or domains); an empty group name takes them out of theirs.
 
-    The name of a domain stands for those of its cliques that have trays. Returns a line for each changed clique;
-    FabricFileError for an unknown clique or one in two groups.
+    The name of a domain stands for those of its cliques that have trays. FabricFileError for an unknown clique or one
+    in two groups.
     """
     chosen: dict[str, str] = {}
     for word, names in groups.items():
@@ -71,14 +64,11 @@ def group(fabric: Fabric, groups: Mapping[str, Collection[str]]) -> tuple[Fabric
             for clique in _cliques(fabric, name):
                 if chosen.setdefault(clique, word) != word:
                     raise FabricFileError(f"groups: {clique} is in {chosen[clique]} and {word}; list it once")
-    cliques, lines = dict(fabric.cliques), []
-    for name in natural_sorted(chosen):
-        before = cliques[name].get("group", "")
-        if chosen[name] != before:
-            row = {key: value for key, value in cliques[name].items() if key != "group"}
-            cliques[name] = cast(Clique, {**row, "group": chosen[name]} if chosen[name] else row)
-            lines.append(f"clique {name}: group {before or 'none'} -> {chosen[name] or 'none'}")
-    return replace(fabric, cliques=cliques), lines
+    cliques = dict(fabric.cliques)
+    for name, word in chosen.items():
+        row = {key: value for key, value in cliques[name].items() if key != "group"}
+        cliques[name] = cast(Clique, {**row, "group": word} if word else row)
+    return replace(fabric, cliques=cliques)
 
 
 def _cliques(fabric: Fabric, name: str) -> list[str]:

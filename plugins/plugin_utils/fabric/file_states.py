@@ -45,14 +45,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 
 def checked(files: Files) -> Result:
     """Check the fabric file."""
-    files.read()
     files.check_groups(files.before)
     return {"msg": f"{files.path} and the options of placement are valid"}
 
 
 def pending(files: Files, policy: Policy, proposal_file: str | None) -> Result:
     """The pending proposal for a person who decides about it; proposal_file: where it is not at its usual path."""
-    files.read()
     file = proposal_file or files.proposal
     found = proposal.accept(files.path, None, files.base, file)
     files.check_groups(found.fabric)
@@ -79,7 +77,6 @@ def pending(files: Files, policy: Policy, proposal_file: str | None) -> Result:
 
 def accepted(files: Files, sha256: str, proposal_file: str | None) -> Result:
     """Make the proposal with this sha256 the fabric file; proposal_file: where it is not at its usual path."""
-    files.read()
     outcome: Result = {"sha256": sha256, "proposal_file": None, "objections": [], "lines": []}
     if files.sha256 == sha256:
         return {**outcome, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
@@ -105,14 +102,14 @@ def edited(
     files: Files, rename: Mapping[str, str], remove: Collection[str], groups: Mapping[str, Collection[str]]
 ) -> Result:
     """Rename and remove trays, and group cliques (see editing.py); remove: hostlists, names of cliques and domains."""
-    files.read()
     if files.base is None:
         raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
     after, renamed = editing.rename(files.before, rename, files.now[:10])
     removing = [tray for names in remove for tray in after.trays_of(names)]
-    after, removed = editing.remove(after, removing, files.now[:10])
-    after, grouped = editing.group(after, groups)
-    changes = [*renamed, *removed]
+    kept = editing.remove(after, removing)
+    changes = [*renamed, *differences.tray_changes(after, kept)]
+    after = editing.group(kept, groups)
+    grouped = differences.structure_diff(files.before, after)
     if not (changes or grouped):
         return {"sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path)
@@ -141,7 +138,6 @@ def proposed(
     observe: the fabric of the file -> the observations, and why they are too few (empty if they are enough). use_gates:
     a proposal to which no gate objects is accepted. fails: whether the task fails where a gate then objects.
     """
-    files.read()
     known = None if files.base is None else files.before
     merged, failure = observe(known)
     last = files.pending()

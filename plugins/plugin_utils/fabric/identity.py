@@ -200,16 +200,15 @@ def changed_domains(before: Fabric, after: Fabric) -> set[str]:
         for name, row in before.domains.items()
         if after.domains.get(name, row)["cluster_uuid"] != row["cluster_uuid"]
     }
-    cliques = ((row, after.cliques.get(name, row)) for name, row in before.cliques.items())
-    domains.update(old["domain"] for old, new in cliques if old["clique_id"] != new["clique_id"])
-    return domains & after.domains.keys()
+    return domains.union(_renumbered(before, after)) & after.domains.keys()
 
 
 def findings(before: Fabric, after: Fabric) -> Iterator[Finding]:
     """One finding for each domain whose cluster UUID or clique IDs changed."""
+    renumbered = _renumbered(before, after)
     for name in natural_sorted(changed_domains(before, after)):
         uuids = [fabric.domains[name]["cluster_uuid"] for fabric in (before, after)]
-        ids = summarize(_renumbered(before, after, name))
+        ids = summarize(renumbered.get(name, ()))
         if uuids[0] != uuids[1]:
             message = (
                 f"NVLink domain {name} has the cluster UUID {uuids[1]} instead of {uuids[0]}"
@@ -225,13 +224,14 @@ def findings(before: Fabric, after: Fabric) -> Iterator[Finding]:
             yield finding("clique_id_changed", message, domain=name)
 
 
-def _renumbered(before: Fabric, after: Fabric, domain: str) -> Iterator[str]:
-    """The cliques of a domain with their old and new clique IDs, where these differ."""
-    for name in natural_sorted(before.cliques):
-        old = before.cliques[name]
-        new = after.cliques.get(name, old)
-        if old["domain"] == domain and old["clique_id"] != new["clique_id"]:
-            yield f"{name} {old['clique_id']} -> {new['clique_id']}"
+def _renumbered(before: Fabric, after: Fabric) -> dict[str, list[str]]:
+    """Domain -> its cliques with their old and new clique IDs, where these differ."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in natural_sorted(before.cliques.keys() & after.cliques.keys()):
+        old, new = before.cliques[name], after.cliques[name]
+        if old["clique_id"] != new["clique_id"]:
+            found[old["domain"]].append(f"{name} {old['clique_id']} -> {new['clique_id']}")
+    return found
 
 
 Owners = Mapping[str, Mapping[str, int]]

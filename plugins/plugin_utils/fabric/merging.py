@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
@@ -253,7 +253,8 @@ def _contradictions(rows: Iterable[Observation]) -> Iterator[Finding]:
 
 def _contradiction(trusted: Observation, other: Observation, words: Sequence[str]) -> Finding:
     """A finding with both values of each field, their sources and times."""
-    ours, others = (", ".join(f"{word} {_short(_COMPARED[word](row))}" for word in words) for row in (trusted, other))
+    rows = ([f"{word} {shortened(_COMPARED[word](row), 60)}" for word in words] for row in (trusted, other))
+    ours, others = map(", ".join, rows)
     message = (
         f"Tray {trusted.tray}: source {trusted.source} reports {ours} ({trusted.observed_at or 'no time'}), "
         f"source {other.source} reports {others} ({other.observed_at or 'no time'}); "
@@ -270,7 +271,3 @@ _COMPARED: Mapping[str, Callable[[Observation], str]] = {
     "Slurm cluster": lambda row: row.slurm_cluster or "",
     "Kubernetes cluster": lambda row: row.kubernetes_cluster or "",
 }
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -209,7 +209,7 @@ class Fabric:
                 block["name"],
                 block["position"],
                 name,
-                tuple(self._members_in(name, cluster)),
+                tuple(tray for tray in self.members[name] if cluster in (None, self.trays[tray].get("slurm_cluster"))),
                 self.cliques[name].get("group", ""),
             )
             for name, block in sorted(blocks.items(), key=lambda item: item[1]["position"])
@@ -236,10 +236,6 @@ class Fabric:
             return self.reserved_blocks
         row = self.clusters.get("slurm", {}).get(cluster)
         return row.get("reserved_blocks", {}) if row else {}
-
-    def _members_in(self, clique: str, cluster: str | None) -> list[str]:
-        names = self.members[clique]
-        return names if cluster is None else [n for n in names if self.trays[n].get("slurm_cluster") == cluster]
 
     def block_of(self, tray: str) -> Block | None:
         """The block of a tray in its Slurm cluster.

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants, context
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 
 # A value of the command line may be a secret, and most are for one run.
 _KEPT = ("fabric_file", "fabric_state_dir")
+_VAULT = b"$ANSIBLE_VAULT"
 
 
 def sentence(playbook: str, *words: str, extra: Mapping[str, Any]) -> str:
@@ -45,8 +47,5 @@ def _relative(path: str) -> str:
 
 
 def _is_encrypted(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(14) == b"$ANSIBLE_VAULT"
-    except OSError:
-        return True
+    """Also of a file that cannot be read."""
+    return (atomic.read_regular(path) or _VAULT).startswith(_VAULT)

@@ -14,7 +14,11 @@ from collections.abc import Collection, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Block, Clusters, Fabric, Tray
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import reserved_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
+    reserved_blocks,
+    slurm_cluster,
+    with_clusters,
+)
 
 
 def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
@@ -56,7 +60,6 @@ def _merged_reserved(blocks: Collection[Block], fabric: Fabric, pending: Fabric,
 
 def _merged_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
     """The clusters of a fabric, extended by those of the pending fabric for these of its trays."""
-    merged = Clusters(**fabric.clusters)
     places = {(tray.get("slurm_cluster"), tray["clique"]) for tray in trays.values()}
     slurm = dict(fabric.clusters.get("slurm", {}))
     for name in {cluster for cluster, _clique in places if cluster}:
@@ -65,13 +68,5 @@ def _merged_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray])
             # The first cluster of the file has taken over the blocks that the file had.
             if (name, clique) in places or (clique in fabric.cliques and not fabric.slurm_clusters):
                 blocks.setdefault(clique, block)
-        slurm[name] = {"blocks": blocks}
-        reserved = _merged_reserved(blocks.values(), fabric, pending, name)
-        if reserved:
-            slurm[name]["reserved_blocks"] = reserved
-    if slurm:
-        merged["slurm"] = slurm
-    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
-    if kubernetes:
-        merged["kubernetes"] = {**{name: {} for name in kubernetes}, **fabric.clusters.get("kubernetes", {})}
-    return merged
+        slurm[name] = slurm_cluster(blocks, _merged_reserved(blocks.values(), fabric, pending, name))
+    return with_clusters(fabric, slurm, trays)

@@ -417,17 +417,24 @@ def _clusters(
     # In the order of the cliques' own blocks, so that the result does not depend on the order of the answers.
     for tray in sorted(in_cluster, key=lambda tray: cliques[tray["clique"]]["block"]["position"]):
         wanted[tray["slurm_cluster"]][tray["clique"]] = cliques[tray["clique"]]["block"]["name"]
-    clusters = Clusters(**fabric.clusters)
     for cluster, words in wanted.items():
         row = slurm.get(cluster, SlurmCluster(blocks={}))
         new = {clique: word for clique, word in words.items() if clique not in row["blocks"]}
-        blocks, reserved = running.blocks(cluster, row["blocks"], row.get("reserved_blocks", {}), new)
-        slurm[cluster] = {"blocks": blocks}
-        if reserved:
-            slurm[cluster]["reserved_blocks"] = reserved
+        slurm[cluster] = slurm_cluster(*running.blocks(cluster, row["blocks"], row.get("reserved_blocks", {}), new))
+    return with_clusters(fabric, slurm, trays)
+
+
+def slurm_cluster(blocks: dict[str, Block], reserved: dict[str, int]) -> SlurmCluster:
+    """A Slurm cluster of the fabric file, with its reserved blocks where it has some."""
+    return SlurmCluster(blocks=blocks, reserved_blocks=reserved) if reserved else SlurmCluster(blocks=blocks)
+
+
+def with_clusters(fabric: Fabric, slurm: dict[str, SlurmCluster], trays: Mapping[str, Tray]) -> Clusters:
+    """The clusters of a fabric with these Slurm clusters, and the Kubernetes clusters of these trays."""
+    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
+    clusters = Clusters(**fabric.clusters)
     if slurm:
         clusters["slurm"] = slurm
-    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
     if kubernetes:
         clusters["kubernetes"] = {**{name: {} for name in sorted(kubernetes)}, **fabric.clusters.get("kubernetes", {})}
     return clusters

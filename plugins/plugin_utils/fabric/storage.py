@@ -26,16 +26,14 @@ _REMEDIES = {
 }
 
 
-def write_atomic(
-    path: str, data: bytes, durable: bool = True, follow: bool = False, previous: str | None = None
-) -> None:
+def write_atomic(path: str, data: bytes, follow: bool = False, previous: str | None = None) -> None:
     """Replace a file as atomic.write does; FabricFileError where the file system refuses, and the old content stays.
 
     follow: only for a path that a person chose. At a name derived from it, a symbolic link came from somebody else.
     previous: a second name under which the old file stays.
     """
     try:
-        atomic.write(path, data, durable=durable, follow=follow, previous=previous)
+        atomic.write(path, data, follow=follow, previous=previous)
     except OSError as error:
         raise cannot(path, "be written", error) from None
 

@@ -8,9 +8,9 @@ They may come from this run, a fact cache or a module of another collection, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
@@ -19,7 +19,24 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, Object, identity, text
 
 _FACTS = ("nvlink_fabric", "nvlink_imex")
+T = TypeVar("T")
 _SCHEMA = schemas.of_return(fabric_facts.RETURN)
+
+
+class Checked:
+    """Reads single facts of a tray; each that is neither null nor valid adds a finding."""
+
+    def __init__(self, tray: str, facts: Object) -> None:
+        self._tray, self._facts = tray, facts
+        self.findings: list[Finding] = []
+
+    def __call__(self, name: str, check: Callable[[Any], T | None]) -> T | None:
+        raw = self._facts.get(name)
+        value = check(raw)
+        if raw is not None and value is None:
+            message = f"Tray {self._tray} reports an unusable {name}; check its driver, and run fabric_facts on it."
+            self.findings.append(finding("unusable_value", message, tray=self._tray, gpu=None))
+        return value
 
 
 @dataclass(frozen=True)
@@ -54,11 +71,8 @@ def _of(name: str, variables: Variables) -> TrayFacts:
     valid, findings = kept.get("ansible_facts", {}), list(kept.get("findings", []))
     fabric = valid.get("nvlink_fabric")
     if fabric is not None:
-        forms = {"clique": lambda value: value if identity(value) else None, "driver_version": text(VERSION)}
-        checked = {key: form(fabric.get(key)) for key, form in forms.items()}
-        for key in checked:
-            if fabric.get(key) is not None and checked[key] is None:
-                message = f"Tray {name} reports an unusable {key}; check its driver, and run fabric_facts on it."
-                findings.append(finding("unusable_value", message, tray=name))
-        fabric = {**fabric, **checked}
+        value = Checked(name, fabric)
+        clique = value("clique", lambda given: given if identity(given) else None)
+        fabric = {**fabric, "clique": clique, "driver_version": value("driver_version", text(VERSION))}
+        findings += value.findings
     return TrayFacts(fabric, valid.get("nvlink_imex"), variables, tuple(findings))

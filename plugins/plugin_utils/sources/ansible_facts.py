@@ -9,9 +9,9 @@ as attached only when the rows of its GPUs agree with that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     worst_health,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_UUID,
     GPU_UUID,
@@ -43,8 +44,6 @@ SOURCE = "ansible_facts"
 _NO_RESULT = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
 _SSH = "Failed to connect to the host via ssh: "
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
-
-T = TypeVar("T")
 
 
 def observe(tray: str, result: Any) -> Observation:
@@ -101,7 +100,7 @@ def refuse(tray: str, source: str, names: list[str]) -> Observation:
 
 def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
     """The observation in one tray's `nvlink_fabric` facts (contract of fabric_facts), from whichever source."""
-    value = _Checked(tray, facts)
+    value = Checked(tray, facts)
     observed_at = value("observed_at", text(TIME))
     if observed_at is None:
         return _nothing(tray, "its facts have no valid observed_at", source)
@@ -139,22 +138,6 @@ def from_facts(tray: str, facts: Object, source: str = SOURCE) -> Observation:
 
 def _nothing(tray: str, problem: str, source: str = SOURCE, findings: tuple[Finding, ...] = ()) -> Observation:
     return Observation(tray=tray, source=source, reachable=False, problem=problem, findings=findings)
-
-
-class _Checked:
-    """Reads single facts; each that is neither null nor valid adds a finding."""
-
-    def __init__(self, tray: str, facts: Object) -> None:
-        self._tray, self._facts = tray, facts
-        self.findings: list[Finding] = []
-
-    def __call__(self, name: str, check: Callable[[Any], T | None]) -> T | None:
-        raw = self._facts.get(name)
-        value = check(raw)
-        if raw is not None and value is None:
-            message = f"Tray {self._tray} reports an unusable {name}; check its driver, and run fabric_facts on it."
-            self.findings.append(finding("unusable_value", message, tray=self._tray, gpu=None))
-        return value
 
 
 def _joined(fabric: Object) -> bool:

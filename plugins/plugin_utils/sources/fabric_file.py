@@ -1,15 +1,13 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source fabric_file: the accepted fabric, and its state file."""
+"""Source fabric_file: the path of the accepted fabric, and the folder of its state file."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
@@ -21,11 +19,3 @@ def path_of(option: Any, directory: str, name: str = FABRIC_FILE) -> str:
         what = "a fabric file" if name == FABRIC_FILE else "a folder"
         raise SourceError(f"{name}: must be the path of {what}, not {shown(option)}")
     return os.path.normpath(os.path.join(os.path.abspath(directory), os.path.expanduser(str(option))))
-
-
-def read(path: str, state_dir: str | None = None) -> tuple[Fabric, State | None]:
-    """Read the fabric and its state; the state is None without a state file. FabricFileError for invalid files.
-
-    state_dir: the folder of the state file, where it is not that of the fabric file.
-    """
-    return fabric_file.load(path), fabric_file.load_state(path, state_dir)

@@ -42,6 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 )
 
 MAX_LIST = 1024
+_HEALTH = re.compile("|".join((HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN)))
 REMEDY = "correct it there, or its expression"
 Field = Callable[[Any], Any]
 """The value of a field of an item, or the checked value of a value."""
@@ -126,11 +127,6 @@ def _address(row: Any) -> Address | None:
     return Address(sentence(fields.get("interface")), address, prefix or 0)
 
 
-def _health(value: Any) -> str | None:
-    word = value.lower() if isinstance(value, str) else None
-    return word if word in (HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN) else None
-
-
 def _lower(check: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
     return lambda value: check(value.lower() if isinstance(value, str) else value)
 
@@ -149,7 +145,7 @@ CHECKS: dict[str, Field] = {
     "gpu_count": _number,
     "addresses": _addresses,
     "driver_version": text(VERSION),
-    "health": _health,
+    "health": _lower(text(_HEALTH)),
     "observed_at": text(TIME),
     "problem": lambda value: sentence(value) or None,
     "slurm_node": text(NODE_NAME),

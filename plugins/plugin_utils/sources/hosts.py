@@ -178,7 +178,7 @@ class Hosts:
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
         except _OverriddenError as error:
-            return ansible_facts.refuse(observation.tray, observation.source, error.names)
+            return ansible_facts.refuse(observation.tray, observation.source, error.args[0])
         return replace(observation, **changes) if changes else observation
 
     def _variables(self, name: str) -> Variables | None:
@@ -214,8 +214,4 @@ class Hosts:
 
 
 class _OverriddenError(Exception):
-    """Facts of a host have the names of variables that a template of the site uses."""
-
-    def __init__(self, names: list[str]) -> None:
-        super().__init__()
-        self.names = names
+    """Facts of a host have the names, which are its argument, of variables that a template of the site uses."""

@@ -25,7 +25,7 @@ def test_every_gate_is_in_the_catalogue_as_one() -> None:
 
 def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named() -> None:
     """In each Slurm cluster by itself, as its blocks are written; cliques without trays need no group."""
-    of, _lines = editing.group(fabrics.fabric(racks=4, trays=2, split=()), {"east": ["r01", "r02"]})
+    of = editing.group(fabrics.fabric(racks=4, trays=2, split=()), {"east": ["r01", "r02"]})
     own = {name: clique["block"] for name, clique in of.cliques.items()}
     where = {"r01": "alps", "r02": "jura", "r03": "jura"}
     trays: Any = {name: row for name, row in of.trays.items() if row["clique"] in where}

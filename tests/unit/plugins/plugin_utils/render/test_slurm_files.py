@@ -53,7 +53,7 @@ def test_a_split_rack_is_two_blocks_in_the_order_of_their_positions() -> None:
 
 
 def grouped(fabric: Fabric, **groups: str) -> Fabric:
-    return editing.group(fabric, {name: expand(cliques) for name, cliques in groups.items()})[0]
+    return editing.group(fabric, {name: expand(cliques) for name, cliques in groups.items()})
 
 
 def test_groups_that_slurm_cannot_aggregate_are_not_rendered() -> None:
@@ -79,7 +79,7 @@ def test_aggregated_blocks_are_the_groups(data: st.DataObject, groups: int, leve
     members = {f"g{group}": order[group * number :][:number] for group in range(groups)}
     away = set(order[groups * number :])
     of = dataclasses.replace(of, trays={name: row for name, row in of.trays.items() if row["clique"] not in away})
-    of, _lines = editing.group(of, members)
+    of = editing.group(of, members)
     blocks = slurm_blocks.blocks(of)
     sizes, found = linter.choose_sizes(blocks, (26, 5, 5))
     assert not found

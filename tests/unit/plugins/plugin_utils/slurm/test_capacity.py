@@ -87,7 +87,7 @@ def test_a_job_of_all_trays_of_split_racks_needs_a_segment() -> None:
 def test_jobs_span_blocks_of_the_sizes_that_the_role_writes(
     given: list[int], groups: dict[str, list[str]], sizes: tuple[int, ...], starts: bool
 ) -> None:
-    fabric, _lines = editing.group(fabrics.fabric(racks=5, split=()), groups)
+    fabric = editing.group(fabrics.fabric(racks=5, split=()), groups)
     (found,) = capacity.capacities(fabric, State(), given)
     assert found.block_sizes == sizes
     assert [row.starts for row in found.jobs if row.nodes == 90] == ([starts] if sizes else [])
