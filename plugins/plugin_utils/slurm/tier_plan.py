@@ -10,21 +10,19 @@ are removed before the QoS that they named.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     POLICY_NAME,
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -337,9 +335,7 @@ def _open_partitions(observed: Observed, desired: DesiredTiers) -> Iterator[Host
         where = observed.site_partitions.get(name.lower())
         if where is None or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
-        with contextlib.suppress(HostlistError):
-            there = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
-            unrestricted.append((name, where, there))
+        unrestricted.append((name, where, names_of(record.get("Nodes", ""))))
     for name, where, nodes in unrestricted:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_HEADER
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
@@ -353,9 +353,5 @@ def parse(text: str) -> Written:
             continue
         settings = tuple(pairs[1:])
         hostlist = next((value for key, value in settings if key.lower() == "nodes"), "")
-        try:
-            nodes = tuple(expand(hostlist))
-        except HostlistError:
-            nodes = ()
-        partitions.append(Partition(pairs[0][1], settings, nodes))
+        partitions.append(Partition(pairs[0][1], settings, tuple(names_of(hostlist))))
     return Written(tuple(partitions), frozenset(qos), frozenset(grants))

@@ -150,13 +150,13 @@ def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float)
 def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> None:
     slurm.program("sbatch")
     topology = candidate.topology
-    records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
-    states = {record.get("NodeName", ""): record.get("State", "").upper().split("+") for record in records}
+    records = tuple(slurm.records("nodes"))
+    states = {record["NodeName"]: record.get("State", "").upper().split("+") for record in records}
     usable = {name for name, state in states.items() if rules.UNAVAILABLE.isdisjoint(state)}
     blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
     where = {node: name for name, members in blocks.items() for node in members}
     asker = _Asker(slurm, answers, where, until)
-    found = partitions(files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions")), topology)
+    found = partitions(slurm.records("partitions"), topology)
     limit = rules.segment_limit(candidate.version, topology.block_sizes[0])
     refusal = "no partition that is up has a tray of its blocks" if where else ""
     accepted: set[str] = set()
