@@ -110,7 +110,8 @@ def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], pol
         return made
     # Without slurmdbd any name is an account.
     has_accounts = desired.named_accounts and "slurmdbd" in observed.config.get("accountingstoragetype", "")
-    if desired.needs_accounting or has_accounts or written.qos or written.grants:
+    named = desired.qos or desired.grants or desired.other_qos
+    if named or has_accounts or written.qos or written.grants:
         _accounting(made, written, policy)
     _files(made, policy)
     problem = partitions.problem(desired.partitions, made.removed, observed.partition_records)
