@@ -134,9 +134,6 @@ class Slurm:
     def node_names(self) -> tuple[node_names.NodeNames, ...]:
         return tuple(map(node_names.of_slurm, self.records("nodes")))
 
-    def nodes(self) -> frozenset[str]:
-        return frozenset(node.name for node in self.node_names())
-
     def topologies(self, version: rules.Version) -> list[Topology]:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:

@@ -20,6 +20,7 @@ or down are left out; jobs that run only delay the start that slurmctld predicts
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -309,13 +310,10 @@ def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: M
         return row if any(text in outcome.reason.lower() for text in _BY_TOPOLOGY) else None
     if outcome.outcome != "placed" or not parts:
         return None
-    got: dict[str, int] = {}
-    for node in expand(outcome.on):
-        name = where.get(node, "")
-        got[name] = got.get(name, 0) + 1
-    if got == dict(parts):
+    got = Counter(where.get(node, "") for node in expand(outcome.on))
+    if dict(got) == dict(parts):
         return None
     row.outcome, row.placed_on = "spread", shown_nodes(outcome.on)
-    text = (f"{got.get(name, 0)} of {name}" for name in parts if got.get(name, 0) != parts[name])
+    text = (f"{got[name]} of {name}" for name in parts if got[name] != parts[name])
     row.reason = summarize(text)
     return row
