@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -24,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 
 MODULE = "rackscale.nvlink.slurm_step"
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in STEPS}
-OF_NODES = frozenset(field.name for field in fields(node_lines.Settings))
 # The options that its host needs.
 OF_HOST = ("step", "cluster_name", "conf_dir", "log", "accounting", "timeout", "allow_removal", "override")
 # Two runs on two cliques may change the node lines at once; the later one renders again from what the first one wrote.
@@ -67,7 +65,6 @@ class ActionModule(GuardedAction):
     def _write(
         self, options: Arguments, nodes: list[node_lines.Node], trays: measured.Trays, task_vars: Variables
     ) -> Result:
-        site = node_lines.Settings(**{key: options[key] for key in OF_NODES})
         passed: dict[str, Any] = {key: self._task.args[key] for key in OF_HOST if key in self._task.args}
         end = ends.controller(options, options["timeout"])
         result: Result = {}
@@ -85,7 +82,7 @@ class ActionModule(GuardedAction):
                     "findings": [],
                     "warnings": [warning],
                 }
-            made = node_lines.render(site, nodes, trays, observed["present"])
+            made = node_lines.render(options, nodes, trays, observed["present"])
             texts = {
                 **passed,
                 "texts": self._texts(options["templates"], made, task_vars),

@@ -85,8 +85,7 @@ class ActionModule(steps.SteppedAction):
         # A cluster with one topology needs no name for it.
         topology = options["topology_name"] if options["topology_name"] in running and len(running) > 1 else ""
         desired = tiers.build(options["tiers"], blocks, cliques, seen.version, topology)
-        policy = tier_plan.Policy(options["manage_conf"], options["create_accounts"], options["segment_script"])
-        return tier_plan.plan(seen, desired, blocks, policy)
+        return tier_plan.plan(seen, desired, blocks, options)
 
     def _remove(self) -> Result:
         answer = self.survey(FILES, columns=accounting.COLUMNS)

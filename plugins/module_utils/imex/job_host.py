@@ -182,9 +182,5 @@ def _kept(desired: domain.DesiredState) -> dict[str, str]:
     places = {**job_files.wrappers(desired.job), "TaskProlog": job_files.PROGRAM}
     present = {name: key for key, name in places.items() if os.path.exists(name)}
     slurm = _slurm(desired)[1] if present else {}
-    return {name: key for name, key in present.items() if _is_all(name, slurm.get(key.lower(), ()))}
-
-
-def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern of slurm.conf matches this file and no other."""
-    return any(glob.glob(pattern) == [wrapper] for pattern in patterns)
+    found = {name: map(glob.glob, slurm.get(key.lower(), ())) for name, key in present.items()}
+    return {name: present[name] for name, matches in found.items() if [name] in matches}

@@ -196,7 +196,7 @@ class Tray:
             self._remove_list(old)
         if old and old.get("nodes", self.desired.nodes_path) != self.desired.nodes_path:
             self._write(old["nodes"], None)
-        self._set_units(observed, any(_is_unit(path) for path in self.host.before))
+        self._set_units(observed, any(path.startswith("/etc/systemd/system/") for path in self.host.before))
         if self.desired.owner == domain.JOB:
             job_host.write(job_files, self.host)
             findings += job_host.uncalled(self.desired)
@@ -322,10 +322,6 @@ def _program() -> str:
     if source is None:
         raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
     return f"#!{PYTHON} -I\n{source}"
-
-
-def _is_unit(path: str) -> bool:
-    return path.startswith("/etc/systemd/system/")
 
 
 def read_record() -> boot.Record | None:

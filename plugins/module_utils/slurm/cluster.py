@@ -310,4 +310,4 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
 
 def _missing(slurm: Slurm, texts: Mapping[str, str]) -> list[str]:
     """The nodes of these files that slurmctld does not have; SlurmError where it does not answer."""
-    return sorted(set(hardware.parse_nodes(texts.get(NODES, ""))) - slurm.nodes())
+    return sorted(set(hardware.parse_nodes(texts.get(NODES, ""))) - {node.name for node in slurm.node_names()})

@@ -12,14 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Callable
+from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError, names_of
 
 MAIN = "slurm.conf"
 # The file with the settings of this collection, with manage_conf.
@@ -32,22 +30,6 @@ SCRIPT_NAME = "job_submit.lua"
 POLICY_NAME = "nvlink_segments.lua"
 SCRIPTS = (SCRIPT_NAME, POLICY_NAME)
 SCRIPT_HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
-
-
-@dataclass(frozen=True)
-class SlurmConf:
-    """The settings of slurm.conf and of its includes but those that this collection writes.
-
-    settings: those of _KEYS. node_topologies: node -> the value of Topology= on its NodeName line, which overrides the
-    topology file. partitions: name in lower case -> the file that defines it. includes_ours, includes_tiers: whether
-    slurm.conf includes the file of the topology's settings, and that of the tiers.
-    """
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    node_topologies: Mapping[str, str] = field(default_factory=dict)
-    partitions: Mapping[str, str] = field(default_factory=dict)
-    includes_ours: bool = False
-    includes_tiers: bool = False
 
 
 _KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags", "jobsubmitplugins")
@@ -83,8 +65,14 @@ def topologies(conf_dir: str, read: Reader) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def read_slurm_conf(conf_dir: str) -> SlurmConf:
-    """Read slurm.conf with its includes; SlurmError where there is none or it cannot be read."""
+def read_slurm_conf(conf_dir: str) -> dict[str, Any]:
+    """The part of a survey from slurm.conf and its includes but those that this collection writes.
+
+    settings: those of _KEYS. node_topologies: node -> the value of Topology= on its NodeName line, which overrides the
+    topology file. site_partitions: name in lower case -> the file that defines it. includes_ours, includes_tiers:
+    whether slurm.conf includes the file of the topology's settings, and that of the tiers. SlurmError where there is no
+    slurm.conf or it cannot be read.
+    """
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
     partitions: dict[str, str] = {}
@@ -108,6 +96,11 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         if lowered["nodename"].upper() == "DEFAULT":
             default = topology  # of the lines that follow
         elif topology:
-            with contextlib.suppress(HostlistError):
-                node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), topology))
-    return SlurmConf(settings, node_topologies, partitions, INCLUDE_NAME in included, TIERS_NAME in included)
+            node_topologies.update(dict.fromkeys(names_of(lowered["nodename"]), topology))
+    return {
+        "settings": settings,
+        "node_topologies": node_topologies,
+        "site_partitions": partitions,
+        "includes_ours": INCLUDE_NAME in included,
+        "includes_tiers": TIERS_NAME in included,
+    }

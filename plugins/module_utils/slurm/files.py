@@ -163,6 +163,14 @@ def block_of(name: str, nodes: Any, where: str) -> Block:
         raise SlurmError(f"{where}, block {name}: {error}") from error
 
 
+def names_of(text: str) -> list[str]:
+    """The names of a hostlist in a file or in what scontrol prints; none for (null), or where it cannot be read."""
+    try:
+        return expand("" if text == "(null)" else text)
+    except HostlistError:
+        return []
+
+
 def sizes_of(values: Iterable[Any], where: str) -> tuple[int, ...]:
     try:
         return tuple(int(value) for value in values)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, syntax
 
 Record = dict[str, int]
 """KEYS -> number; RealMemory in MiB."""
@@ -46,12 +45,8 @@ def parse_nodes(text: str) -> dict[str, Record]:
         pairs = dict(syntax.key_values(line))
         names = next((value for key, value in pairs.items() if key.lower() == "nodename"), "")
         record = _record(pairs)
-        if not names or names.upper() == "DEFAULT" or record is None:
-            continue
-        try:
-            records.update(dict.fromkeys(expand(names), record))
-        except HostlistError:
-            continue
+        if names.upper() != "DEFAULT" and record is not None:
+            records.update(dict.fromkeys(files.names_of(names), record))
     return records
 
 

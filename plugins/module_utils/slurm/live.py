@@ -131,15 +131,16 @@ def loaded(slurm: Slurm, text: str, topologies: Record, state_dir: str) -> Shown
 
     state_dir: where the site's slurmctld saves the records of slurmdbd, empty without one.
     """
-    saved = {name: host.read(os.path.join(state_dir, name)) for name in sandbox_slurmctld.RECORDS if state_dir}
+    names = sandbox_slurmctld.RECORDS if state_dir else ()
+    saved = {name: data for name in names if (data := host.read(os.path.join(state_dir, name))) is not None}
     lines = [*sandbox_slurmctld.NO_DATABASE, *text.splitlines()]
-    if not saved or None in saved.values():
+    if len(saved) < len(sandbox_slurmctld.RECORDS):
         # A new cluster has saved none for some minutes, and its slurm.conf then needs none.
         saved, lines = {}, [line for line in text.splitlines() if not line.startswith("accountingstorage")]
 
     def work(sandbox: Sandbox) -> dict[str, Any]:
-        why = sandbox_slurmctld.load_records(sandbox, saved)
-        why = why or sandbox_slurmctld.load(sandbox, "\n".join(lines), topologies)
+        sandbox_slurmctld.load_records(sandbox, saved)
+        why = sandbox_slurmctld.load(sandbox, "\n".join(lines), topologies)
         if "adding tres" in why:
             # The saved records lack a new one, which only TRESBillingWeights can need.
             known = [line for line in lines if not line.startswith("accountingstoragetres")]

@@ -126,12 +126,13 @@ class Slurm:
     def config(self) -> dict[str, str]:
         return files.parse_config(self.scontrol("show", "config"))
 
-    def node_names(self) -> tuple[node_names.NodeNames, ...]:
-        records = files.parse_records(self.scontrol("-a", "-o", "show", "nodes"))
-        return tuple(node_names.of_slurm(record) for record in records if "NodeName" in record)
+    def records(self, what: str) -> list[dict[str, str]]:
+        """The nodes or partitions, hidden ones too, as ``scontrol show`` has them."""
+        key = {"nodes": "NodeName", "partitions": "PartitionName"}[what]
+        return [known for known in files.parse_records(self.scontrol("-a", "-o", "show", what)) if key in known]
 
-    def nodes(self) -> frozenset[str]:
-        return frozenset(node.name for node in self.node_names())
+    def node_names(self) -> tuple[node_names.NodeNames, ...]:
+        return tuple(map(node_names.of_slurm, self.records("nodes")))
 
     def topologies(self, version: rules.Version) -> list[Topology]:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""

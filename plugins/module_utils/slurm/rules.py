@@ -13,8 +13,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    YAML,
+    SlurmError,
+    Topology,
+    names_of,
+)
 
 Version = tuple[int, int, int]
 
@@ -44,12 +49,8 @@ def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:
     """The partitions in what ``scontrol -o show partitions`` prints; without nodes where these cannot be read."""
     found = []
     for record in records:
-        nodes, topology = (record.get(key, "").replace("(null)", "") for key in ("Nodes", "Topology"))
-        try:
-            names = tuple(expand(nodes))
-        except HostlistError:
-            names = ()
-        found.append(Partition(record.get("PartitionName", ""), names, topology))
+        nodes, topology = tuple(names_of(record.get("Nodes", ""))), record.get("Topology", "").replace("(null)", "")
+        found.append(Partition(record.get("PartitionName", ""), nodes, topology))
     return found
 
 

@@ -17,14 +17,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 PREFIX = "nvlink_spare_"
 # A node whose state has one of these flags runs no new job, in a reservation or not.
-_UNAVAILABLE = frozenset(("DRAIN", "DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "FUTURE", "UNKNOWN"))
+_UNAVAILABLE = rules.UNAVAILABLE - rules.RESERVED
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology, names_of
 
 
 class Switch(NamedTuple):
@@ -33,14 +32,8 @@ def of(topology: Topology) -> list[Switch]:
     if isinstance(entries, dict):
         entries = [entries]
     rows = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return sorted(
-        Switch(str(row.get("switch") or ""), _list(row.get("children")), _list(row.get("nodes"))) for row in rows
-    )
 
+    def names(row: dict[str, Any], key: str) -> list[str]:
+        return sorted(names_of(str(row.get(key) or "")))
 
-def _list(text: Any) -> list[str]:
-    """The names of a hostlist; none where it cannot be read, which slurmctld refuses."""
-    try:
-        return sorted(expand(str(text or "")))
-    except HostlistError:
-        return []
+    return sorted(Switch(str(row.get("switch") or ""), names(row, "children"), names(row, "nodes")) for row in rows)

@@ -13,6 +13,7 @@ Two steps, because slurmctld must have the node's hardware before slurmd starts:
 from __future__ import annotations
 
 import os
+import re
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
@@ -107,11 +108,8 @@ def measure(host: Host) -> hardware.Record | None:
 
 def channel_count() -> int | None:
     """The driver's number of IMEX channels; None where no driver reports it."""
-    for line in (atomic.read_text(DRIVER_PARAMETERS) or "").splitlines():
-        name, _colon, value = line.partition(":")
-        if name.strip() == "ImexChannelCount" and value.strip().isdecimal():
-            return int(value)
-    return None
+    found = re.search(r"(?m)^ImexChannelCount: *([0-9]+)$", atomic.read_text(DRIVER_PARAMETERS) or "")
+    return int(found[1]) if found else None
 
 
 def start(host: Host, options: Arguments) -> Result:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import text
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
@@ -42,18 +43,6 @@ class Node:
     gpus: int
     address: str = ""
     features: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The site's settings of the nodes, as the options of slurm_step with the same names."""
-
-    imex: bool = True
-    imex_channel_count: int = 0
-    gres: str = "files"
-    gpu_type: str = ""
-    memory_step: int = 1024
-    node: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,21 +89,22 @@ def _groups(nodes: Iterable[Node], key: Callable[[Node], T]) -> dict[T, list[Nod
     return found
 
 
-def render(site: Settings, nodes: Sequence[Node], trays: Trays, before: Mapping[str, str]) -> Rendered:
-    """What the files of a cluster have of its trays. before: the present files by name.
+def render(options: Arguments, nodes: Sequence[Node], trays: Trays, before: Mapping[str, str]) -> Rendered:
+    """What the files of a cluster have of its trays.
 
+    options: those of slurm_step, as the site sets them. before: the present files by name.
     SlurmError where no tray was ever measured.
     """
     old = hardware.parse_nodes(before.get(cluster.NODES, ""))
-    records, findings = _records(nodes, trays.measured, old, site.memory_step)
+    records, findings = _records(nodes, trays.measured, old, options["memory_step"])
     settings = cluster.settings(before.get(cluster.CONF, ""))
     counts = {node: count for node, count in trays.channels.items() if node in records}
-    count = site.imex_channel_count or _channel_count(counts.values(), len(nodes), settings)
-    findings += _channel_findings(count, counts, nodes) if site.imex else []
+    count = options["imex_channel_count"] or _channel_count(counts.values(), len(nodes), settings)
+    findings += _channel_findings(count, counts, nodes) if options["imex"] else []
     # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
     shares = [record["RealMemory"] // record["CPUs"] for record in records.values()]
     per_cpu = _shared(shares, len(nodes), _number(settings.get("defmempercpu", "")))
-    return Rendered(_lines(site, nodes, records), _gpus(nodes), per_cpu, count, findings)
+    return Rendered(_lines(options, nodes, records), _gpus(nodes), per_cpu, count, findings)
 
 
 def _records(
@@ -197,14 +187,15 @@ def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Seque
     return found
 
 
-def _lines(site: Settings, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
+def _lines(options: Arguments, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
     """One line for the trays of a clique that are of one kind; those with an address have their own."""
+    gpu_type = f"{options['gpu_type']}:" if options["gpu_type"] else ""
 
     def rest(node: Node) -> str:
         keys = [f"{key}={value}" for key, value in _frozen(records[node.name])]
-        if node.gpus and site.gres != "none":
-            keys.append(f"Gres=gpu:{f'{site.gpu_type}:' if site.gpu_type else ''}{node.gpus}")
-        keys_of_site = _with_features(site.node, node.features)
+        if node.gpus and options["gres"] != "none":
+            keys.append(f"Gres=gpu:{gpu_type}{node.gpus}")
+        keys_of_site = _with_features(options["node"], node.features)
         return " ".join([*keys, *(f"{key}={_value(value)}" for key, value in keys_of_site.items())])
 
     lines = [HEADER]

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, of_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
@@ -25,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     ShownBlock,
     SlurmError,
     Topology,
+    names_of,
     topologies_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
@@ -43,10 +43,10 @@ MAX_MEMORY = 256 * 1024 * 1024
 class Observed:
     """The running Slurm and its files.
 
-    settings, node_topologies, includes_ours, includes_tiers: as of conf.SlurmConf. texts: name -> text of the files of
-    this collection that exist (surveying.texts). checksums: name -> SHA-256. acting: the active controller, where the
-    host is a standby. partition_records: as scontrol shows them. site_partitions: name in lower case -> the file that
-    defines it. records, unanswered: what sacctmgr has printed, if it was asked, and why it has not.
+    settings, node_topologies, site_partitions, includes_ours, includes_tiers: as of conf.read_slurm_conf().
+    texts: name -> text of the files of this collection that exist (surveying.texts). checksums: name -> SHA-256.
+    acting: the active controller, where the host is a standby. partition_records: as scontrol shows them. records,
+    unanswered: what sacctmgr has printed, if it was asked, and why it has not.
     """
 
     conf_dir: str
@@ -78,32 +78,24 @@ class Observed:
         with complete(rows):
             nodes, jobs = [*map(_texts, rows["nodes"])], map(_texts, rows["jobs"])
             partitions = [{**_texts(row), "PartitionName": str(row["PartitionName"])} for row in rows["partitions"]]
+            same = ("conf_dir", "includes_ours", "includes_tiers", "acting", "unanswered")
+            maps = ("config", "settings", "node_topologies", "site_partitions", "texts", "checksums", "records")
+            given: dict[str, Any] = {name: rows[name] for name in same}
+            given.update((name, _texts(rows[name])) for name in maps)
             return cls(
-                rows["conf_dir"],
-                rules.parse_version(rows["version"]),
-                {YAML: YAML, CONF: CONF}[rows["style"]],
-                _texts(rows["config"]),
-                topologies_of(rows["running"]),
-                [
-                    ShownBlock(row["name"], _nodes(row["nodes"]), row["size"], row["aggregated"])
-                    for row in rows["shown"]
-                ],
-                _texts(rows["settings"]),
-                _texts(rows["node_topologies"]),
-                rows["includes_ours"],
-                _texts(rows["texts"]),
-                _texts(rows["checksums"]),
-                tuple(map(of_slurm, nodes)),
-                {row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
-                {row["NodeName"]: row["Reason"] for row in nodes},
-                tuple(rules.partitions_of(partitions)),
-                tuple(Job(row["id"], row["user"], row["partition"], _nodes(row["nodes"])) for row in jobs),
-                rows["acting"],
-                tuple(partitions),
-                _texts(rows["site_partitions"]),
-                rows["includes_tiers"],
-                _texts(rows["records"]),
-                rows["unanswered"],
+                version=rules.parse_version(rows["version"]),
+                style={YAML: YAML, CONF: CONF}[rows["style"]],
+                running=topologies_of(rows["running"]),
+                shown=[ShownBlock(**{**row, "nodes": tuple(names_of(row["nodes"]))}) for row in rows["shown"]],
+                nodes=tuple(map(of_slurm, nodes)),
+                states={row["NodeName"]: frozenset(row["State"].upper().split("+")) for row in nodes},
+                reasons={row["NodeName"]: row["Reason"] for row in nodes},
+                partitions=tuple(rules.partitions_of(partitions)),
+                jobs=tuple(
+                    Job(row["id"], row["user"], row["partition"], tuple(names_of(row["nodes"]))) for row in jobs
+                ),
+                partition_records=tuple(partitions),
+                **given,
             )
 
     @property
@@ -229,11 +221,3 @@ def _is_complete(value: Any) -> bool:
 
 def _texts(rows: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in rows.items()}
-
-
-def _nodes(text: Any) -> tuple[str, ...]:
-    """The nodes of a hostlist; none where it cannot be read."""
-    try:
-        return tuple(expand("" if text == "(null)" else str(text)))
-    except HostlistError:
-        return ()

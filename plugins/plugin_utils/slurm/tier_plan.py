@@ -10,21 +10,20 @@ are removed before the QoS that they named.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     POLICY_NAME,
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -32,15 +31,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import acco
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Records, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import DesiredTiers, Written
-
-
-@dataclass(frozen=True)
-class Policy:
-    """The changes outside its own file that the site permits."""
-
-    manage_conf: bool = False
-    create_accounts: bool = False
-    segment_script: bool = False
 
 
 @dataclass(kw_only=True)
@@ -98,8 +88,11 @@ class TierPlan(changes.Change):
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
-def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], policy: Policy) -> TierPlan:
-    """Compare; SlurmError where tiers have records in slurmdbd and it has not answered."""
+def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], options: Arguments) -> TierPlan:
+    """Compare; SlurmError where tiers have records in slurmdbd and it has not answered.
+
+    options: those of slurm_tiers, which say what the site permits outside of the file of partitions.
+    """
     written = _written(observed)
     made = TierPlan(observed=observed, desired=desired)
     made.findings += list(_partition_findings(observed, desired, blocks))
@@ -107,14 +100,15 @@ def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], pol
     made.removed = tuple(known.name for known in written.partitions if known.name.lower() not in names)
     if observed.acting:
         # On a standby only the file is written; the active controller has done the rest.
-        _files(made, policy)
+        _files(made, options)
         made.difference += _differences(made, written)
         return made
     # Without slurmdbd any name is an account.
     has_accounts = desired.named_accounts and "slurmdbd" in observed.config.get("accountingstoragetype", "")
-    if desired.needs_accounting or has_accounts or written.qos or written.grants:
-        _accounting(made, written, policy)
-    _files(made, policy)
+    named = desired.qos or desired.grants or desired.other_qos
+    if named or has_accounts or written.qos or written.grants:
+        _accounting(made, written, options["create_accounts"])
+    _files(made, options)
     problem = partitions.problem(desired.partitions, made.removed, observed.partition_records)
     made.reconfigure = bool(made.written or (problem and observed.includes_tiers))
     before = [step.description for step in made.before if step.description]
@@ -133,7 +127,7 @@ def plan_removal(observed: Observed) -> TierPlan:
     made = TierPlan(observed=observed, desired=DesiredTiers())
     made.removed = tuple(known.name for known in written.partitions)
     if not observed.acting and "slurmdbd" in observed.config.get("accountingstoragetype", ""):
-        _accounting(made, written, Policy())
+        _accounting(made, written, False)
     made.difference = [f"partition {name}: removed" for name in made.removed]
     made.difference += [step.description for step in made.after]
     return made
@@ -147,7 +141,7 @@ def _cluster(observed: Observed) -> str:
     return observed.config.get("clustername", "").lower()
 
 
-def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
+def _accounting(made: TierPlan, written: Written, create_accounts: bool) -> None:
     observed, desired = made.observed, made.desired
     config = observed.config
     if "slurmdbd" not in config.get("accountingstoragetype", ""):
@@ -159,12 +153,12 @@ def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
         raise SlurmError(observed.unanswered)
     cluster = _cluster(observed)
     made.records = records = accounting.parse(observed.records)
-    made.findings += list(_record_findings(observed, records, desired, policy))
+    made.findings += list(_record_findings(observed, records, desired, create_accounts))
     own = {name for name, record in records.qos.items() if accounting.is_ours(record, cluster)}
     made.before = accounting.qos_steps(
         [qos for qos in desired.qos if qos.name in own or qos.name not in records.qos], records, cluster
     )
-    if policy.create_accounts:
+    if create_accounts:
         made.before += accounting.account_steps(desired.grants, records, cluster)
     made.before += accounting.grant_steps(desired.grants, records, cluster)
     dropped = own - {qos.name for qos in desired.qos}
@@ -187,7 +181,7 @@ def _user_of(observed: Observed, qos: str) -> str:
     return ""
 
 
-def _files(made: TierPlan, policy: Policy) -> None:
+def _files(made: TierPlan, options: Arguments) -> None:
     """The new text of each file that changes, in the order of the map."""
     observed, desired = made.observed, made.desired
     file = observed.texts.get(TIERS_NAME)
@@ -195,20 +189,20 @@ def _files(made: TierPlan, policy: Policy) -> None:
         return
     settings: dict[str, str] = {}
     if desired.segments:
-        settings = _segment_files(made, policy)
+        settings = _segment_files(made, options)
     _write(
         made, TIERS_NAME, tiers.render(desired.partitions, (qos.name for qos in desired.qos), desired.grants, settings)
     )
-    made.includes = TIERS_NAME if policy.manage_conf and not observed.includes_tiers else ""
-    if not policy.manage_conf and not observed.includes_tiers:
+    made.includes = TIERS_NAME if options["manage_conf"] and not observed.includes_tiers else ""
+    if not options["manage_conf"] and not observed.includes_tiers:
         line = f"Include {TIERS_NAME}"
         made.findings.append(host_finding("slurm_conf_inconsistent", "include", path=observed.main, line=line))
 
 
-def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
+def _segment_files(made: TierPlan, options: Arguments) -> dict[str, str]:
     """Add the scripts that apply the policy for segments; returns the setting that loads them."""
     names = summarize(sorted(made.desired.segments))
-    if not policy.segment_script:
+    if not options["segment_script"]:
         made.findings.append(host_finding("slurm_conf_note", "segments", partitions=names))
         return {}
     if made.observed.version < tiers.SEGMENT_SINCE:
@@ -337,9 +331,7 @@ def _open_partitions(observed: Observed, desired: DesiredTiers) -> Iterator[Host
         where = observed.site_partitions.get(name.lower())
         if where is None or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
-        with contextlib.suppress(HostlistError):
-            there = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
-            unrestricted.append((name, where, there))
+        unrestricted.append((name, where, names_of(record.get("Nodes", ""))))
     for name, where, nodes in unrestricted:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
@@ -347,7 +339,7 @@ def _open_partitions(observed: Observed, desired: DesiredTiers) -> Iterator[Host
 
 
 def _record_findings(
-    observed: Observed, records: Records, desired: DesiredTiers, policy: Policy
+    observed: Observed, records: Records, desired: DesiredTiers, create_accounts: bool
 ) -> Iterator[HostFinding]:
     config, cluster = observed.config, _cluster(observed)
     known = {*records.qos, *(qos.name for qos in desired.qos)}
@@ -368,7 +360,7 @@ def _record_findings(
     for tier, name in desired.other_qos:
         if name not in known:
             yield host_finding("slurm_tier_unknown", "qos", tier=tier, qos=name)
-    wanted = () if policy.create_accounts else desired.grants
+    wanted = () if create_accounts else desired.grants
     subjects = [grant.subject() for grant in wanted if (grant.account, grant.user) not in records.members]
     # slurmctld drops a name that does not exist, and 24.11 starts nevertheless.
     for name in sorted(desired.named_accounts - {grant.account for grant in desired.grants}):

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_HEADER
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
 TOPOLOGY_SINCE = (25, 5, 0)  # PartitionName=... Topology=
@@ -71,10 +72,6 @@ class DesiredTiers:
     grants: tuple[Grant, ...] = ()
     segments: Mapping[str, Segment] = field(default_factory=dict)
     other_qos: tuple[tuple[str, str], ...] = ()  # (tier, name): named by the tier, defined by none
-
-    @property
-    def needs_accounting(self) -> bool:
-        return bool(self.qos or self.grants or self.other_qos)
 
     @property
     def named_accounts(self) -> set[str]:
@@ -143,9 +140,7 @@ def _blocks(tier: Arguments, name: str, blocks: Sequence[Block], cliques: Mappin
         for given in tier.get(option) or []:
             if given not in block_of:
                 what = option.rstrip("s")
-                raise SlurmError(
-                    f"tiers[{name}].{option}: {_shown(given)} is no {what} of the fabric file, correct it."
-                )
+                raise SlurmError(f"tiers[{name}].{option}: {shown(given)} is no {what} of the fabric file, correct it.")
             desired.add(block_of[given])
     if tier.get("all"):
         return tuple(block for block in blocks if block.nodes)
@@ -208,7 +203,7 @@ def _settings(tier: Arguments, name: str, version: rules.Version, topology: str)
     taken = {key.lower() for key, _value in made} | {"partitionname", "nodes", "default", "allowqos", "qos"}
     for key, value in sorted((tier.get("options") or {}).items()):
         if not _KEY.match(str(key)) or not _VALUE.match(str(value)):
-            raise SlurmError(f"tiers[{name}].options: {_shown(key)} is no setting of one line, correct it.")
+            raise SlurmError(f"tiers[{name}].options: {shown(key)} is no setting of one line, correct it.")
         if str(key).lower() in taken:
             raise SlurmError(f"tiers[{name}].options: a tier has an option for {key}, use that one.")
         made.append((str(key), str(value)))
@@ -300,7 +295,7 @@ def parse_time(value: Any, where: str) -> int | None:
     try:
         return syntax.parse_minutes(text)
     except ValueError:
-        raise SlurmError(f"{where}: {_shown(text)} is not a time, use minutes, HH:MM:SS or D-HH:MM:SS.") from None
+        raise SlurmError(f"{where}: {shown(text)} is not a time, use minutes, HH:MM:SS or D-HH:MM:SS.") from None
 
 
 def _named(value: Any, where: str, form: re.Pattern[str]) -> str:
@@ -308,13 +303,8 @@ def _named(value: Any, where: str, form: re.Pattern[str]) -> str:
     text = "" if value is None else str(value)
     if not form.match(text):
         letters = "lower-case letters" if form is _LOWER else "letters"
-        raise SlurmError(f"{where}: {_shown(text)} is not a valid name, use {letters}, digits, dot, _ and -.")
+        raise SlurmError(f"{where}: {shown(text)} is not a valid name, use {letters}, digits, dot, _ and -.")
     return text
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 # ------------------------------------------------------------------------------------------------- the include file
@@ -353,9 +343,5 @@ def parse(text: str) -> Written:
             continue
         settings = tuple(pairs[1:])
         hostlist = next((value for key, value in settings if key.lower() == "nodes"), "")
-        try:
-            nodes = tuple(expand(hostlist))
-        except HostlistError:
-            nodes = ()
-        partitions.append(Partition(pairs[0][1], settings, nodes))
+        partitions.append(Partition(pairs[0][1], settings, tuple(names_of(hostlist))))
     return Written(tuple(partitions), frozenset(qos), frozenset(grants))

@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
     block_of,
+    documents,
     sizes_of,
     topologies_of,
 )
@@ -107,38 +108,30 @@ def _yaml_lines(topology: Topology) -> list[str]:
     # The key `topology` must come first in its map (topology.yaml(5)).
     lines = [f"- topology: {_scalar(topology.name)}"]
     lines.append(f"  cluster_default: {'true' if topology.cluster_default else 'false'}")
-    if topology.kind != "block":
-        return lines + _emit({topology.kind: topology.body}, 2)
-    lines.append("  block:")
-    if topology.block_sizes:
-        lines.append("    block_sizes:")
-        lines.extend(f"      - {size}" for size in topology.block_sizes)
-    lines.append("    blocks:")
-    for block in topology.blocks:
-        lines.append(f"      - block: {_scalar(block.name)}")
-        hostlist = block.hostlist()
-        if hostlist:
-            lines.append(f"        nodes: {_scalar(hostlist)}")
-    return lines
+    [document] = documents([topology])
+    is_block = topology.kind == "block"
+    if is_block and not topology.block_sizes:
+        del document["block"]["block_sizes"]
+    return lines + _emit({topology.kind: document[topology.kind]}, 2, words=not is_block)
 
 
-def _emit(value: Any, indent: int) -> list[str]:
-    """Nested maps and lists of scalars in block style, for a site's other topologies."""
+def _emit(value: Any, indent: int, words: bool) -> list[str]:
+    """Nested maps and lists of scalars in block style; words: as of _scalar(), for a site's other topologies."""
     pad = " " * indent
     lines: list[str] = []
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(item, (dict, list)) and item:
                 lines.append(f"{pad}{key}:")
-                lines.extend(_emit(item, indent + 2))
+                lines.extend(_emit(item, indent + 2, words))
             elif isinstance(item, (dict, list)):
                 lines.append(f"{pad}{key}: {'{}' if isinstance(item, dict) else '[]'}")
             elif item:
-                lines.append(f"{pad}{key}: {_scalar(item, words=True)}")
+                lines.append(f"{pad}{key}: {_scalar(item, words)}")
     else:
         for item in value:
-            inner = _emit(item, indent + 2) if isinstance(item, dict) else []
-            first = _scalar(item, words=True) if isinstance(item, str) else json.dumps(item)
+            inner = _emit(item, indent + 2, words) if isinstance(item, dict) else []
+            first = _scalar(item, words) if isinstance(item, str) else json.dumps(item)
             lines.append(f"{pad}- {inner[0].lstrip() if inner else first}")
             lines.extend(inner[1:])
     return lines

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -29,8 +29,7 @@ _SEGMENT = re.compile(r"--segment[= ](\d{1,6})\b")
 _NEVER_STARTED = ("", "None", "Unknown")
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What jobs had in common; segment: 0 for none."""
 
     partition: str
@@ -48,10 +47,7 @@ def shapes(lines: Iterable[str]) -> list[Shape]:
         found = _SEGMENT.search(last)
         segment = int(last) if last.isdecimal() else int(found.group(1)) if found else 0
         counts[Shape(partition, int(nodes), segment)] += 1
-    return sorted(
-        (shape for shape, _count in counts.most_common(MAX_SHAPES)),
-        key=lambda shape: (shape.partition, shape.nodes, shape.segment),
-    )
+    return sorted(shape for shape, _count in counts.most_common(MAX_SHAPES))
 
 
 def read(slurm: Slurm, config: Mapping[str, str]) -> tuple[list[Shape], str]:

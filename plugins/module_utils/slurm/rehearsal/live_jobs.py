@@ -20,6 +20,7 @@ or down are left out; jobs that run only delay the start that slurmctld predicts
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -150,13 +151,13 @@ def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float)
 def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> None:
     slurm.program("sbatch")
     topology = candidate.topology
-    records = tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes")))
-    states = {record.get("NodeName", ""): record.get("State", "").upper().split("+") for record in records}
+    records = tuple(slurm.records("nodes"))
+    states = {record["NodeName"]: record.get("State", "").upper().split("+") for record in records}
     usable = {name for name, state in states.items() if rules.UNAVAILABLE.isdisjoint(state)}
     blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
     where = {node: name for name, members in blocks.items() for node in members}
     asker = _Asker(slurm, answers, where, until)
-    found = partitions(files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions")), topology)
+    found = partitions(slurm.records("partitions"), topology)
     limit = rules.segment_limit(candidate.version, topology.block_sizes[0])
     refusal = "no partition that is up has a tray of its blocks" if where else ""
     accepted: set[str] = set()
@@ -309,13 +310,10 @@ def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: M
         return row if any(text in outcome.reason.lower() for text in _BY_TOPOLOGY) else None
     if outcome.outcome != "placed" or not parts:
         return None
-    got: dict[str, int] = {}
-    for node in expand(outcome.on):
-        name = where.get(node, "")
-        got[name] = got.get(name, 0) + 1
-    if got == dict(parts):
+    got = Counter(where.get(node, "") for node in expand(outcome.on))
+    if dict(got) == dict(parts):
         return None
     row.outcome, row.placed_on = "spread", shown_nodes(outcome.on)
-    text = (f"{got.get(name, 0)} of {name}" for name in parts if got.get(name, 0) != parts[name])
+    text = (f"{got[name]} of {name}" for name in parts if got[name] != parts[name])
     row.reason = summarize(text)
     return row

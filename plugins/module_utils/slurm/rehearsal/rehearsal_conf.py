@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, rules, syntax
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
@@ -90,7 +89,7 @@ def derive(
             (future if more.get("State") == "FUTURE" else names).update(found)
         of[first].append(_joined(_but(pairs, _LEFT_OUT[first]), more))
     for record in records:
-        if record.get("NodeName") and record["NodeName"] not in names | future:
+        if record["NodeName"] not in names | future:
             of["nodename"].append(_dynamic(record, bare))
             names.add(record["NodeName"])
     text = [f"{key}={_quoted(value)}" for key, value in given.items() if key in _KEPT - without]
@@ -107,11 +106,7 @@ def _state(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], list[str]]
         return {}, []
     # slurmctld does not count a FUTURE node either.
     is_future = any(key.lower() == "state" and value.upper() == "FUTURE" for key, value in pairs)
-    try:
-        names = expand(pairs[0][1])
-    except HostlistError:
-        names = []  # which slurmctld refuses
-    return {"NodeAddr": "127.0.0.1", "State": "FUTURE" if is_future else "CLOUD"}, names
+    return {"NodeAddr": "127.0.0.1", "State": "FUTURE" if is_future else "CLOUD"}, files.names_of(pairs[0][1])
 
 
 _OF_DYNAMIC = {"CPUs": "CPUTot", "Features": "AvailableFeatures"}

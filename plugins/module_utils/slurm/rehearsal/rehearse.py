@@ -38,7 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     block_finding,
     host_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -201,7 +201,7 @@ def before_apply(
         style=change["style"],
         writes=writes,
         jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
-        records=tuple(files.parse_records(slurm.scontrol("-a", "-o", "show", "nodes"))),
+        records=tuple(slurm.records("nodes")),
         no_history=no_history,
     )
     rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
@@ -274,7 +274,8 @@ def _work(
     if fatal:
         # The control: whether the present files load without any topology.
         return {"loaded": False, "fatal": fatal, "control": _load(sandbox, bare)}
-    partitions = _partitions(sandbox)
+    shown = client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout
+    partitions = rules.partitions_of(files.parse_records(shown))
     jobs = list(candidate.jobs) if candidate.only_jobs else make_jobs(candidate, partitions, derived.nodes)
     outcomes = _submit(sandbox, jobs, candidate.topology)
     complete = all(outcome.outcome != "unanswered" for outcome in outcomes)
@@ -285,11 +286,6 @@ def _work(
 
 def _load(sandbox: Sandbox, derived: rehearsal_conf.Derived) -> str:
     return load(sandbox, _POWER_SAVING + derived.text, derived.files)
-
-
-def _partitions(sandbox: Sandbox) -> list[rules.Partition]:
-    shown = client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout
-    return rules.partitions_of(files.parse_records(shown))
 
 
 def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> list[Outcome]:
@@ -330,11 +326,7 @@ def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, 
     if found and status == 0:
         outcome.outcome, outcome.on = "placed", found[2]
         outcome.partition = job.partition or found[3]
-        try:
-            nodes = expand(found[2])
-        except HostlistError:
-            nodes = []
-        outcome.blocks = list(dict.fromkeys(where[node] for node in nodes if node in where))
+        outcome.blocks = list(dict.fromkeys(where[node] for node in files.names_of(found[2]) if node in where))
     elif status is not None:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         outcome.outcome = "refused"

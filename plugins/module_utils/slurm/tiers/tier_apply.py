@@ -15,7 +15,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -44,14 +43,14 @@ def apply(
     of them that run, in which no job may be. load: whether slurmctld is to load the files. excludes: as of
     transact.writes(). override: as of Transaction.
     """
-    config, running = slurm.config(), _running(slurm)
+    config, running = slurm.config(), slurm.records("partitions")
     before = {record["PartitionName"] for record in running}
     desired = [Partition(name, tuple(map(tuple, settings))) for name, settings in change["partitions"]]
     accounts = Sacctmgr(slurm, config.get("clustername", "").lower())
     records = accounts.records(change["columns"]) if change["before"] else {}
 
     def problem() -> str:
-        differs = partitions.problem(desired, change["removed"], _running(slurm))
+        differs = partitions.problem(desired, change["removed"], slurm.records("partitions"))
         return f"slurmctld does not run the new partitions ({differs})" if differs else ""
 
     def unhindered() -> None:
@@ -65,7 +64,7 @@ def apply(
         files,
         what="to run without these files" if change["excludes"] else "the new partitions",
         problem=problem,
-        restored=lambda: {record["PartitionName"] for record in _running(slurm)} == before,
+        restored=lambda: {record["PartitionName"] for record in slurm.records("partitions")} == before,
         load=Transaction.reconfigure if change["load"] else None,
         known=known,
         override=change["override"],
@@ -95,11 +94,6 @@ def apply(
                 f"The partitions are applied, but sacctmgr {' '.join(step['do'][:3])} failed ({failed}): correct that"
                 " and run again, which continues there."
             )
-
-
-def _running(slurm: Slurm) -> list[dict[str, str]]:
-    records = slurm_files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions"))
-    return [record for record in records if "PartitionName" in record]
 
 
 def _undo(done: Sequence[Step], accounts: Sacctmgr, before: Mapping[str, str], columns: str) -> str:

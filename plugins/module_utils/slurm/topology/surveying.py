@@ -81,9 +81,7 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
     read, config = read_slurm_conf(conf_dir), slurm.config()
     acting = active_controller(slurm, config)
     _require_same(conf_dir, version, config, acting)
-    nodes, partitions = (
-        files.parse_records(slurm.scontrol("-a", "-o", "show", what)) for what in ("nodes", "partitions")
-    )
+    nodes, partitions = slurm.records("nodes"), slurm.records("partitions")
     records, unanswered = {}, ""
     if change["columns"] and not acting and "slurmdbd" in config.get("accountingstoragetype", ""):
         try:
@@ -99,11 +97,7 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
             **{key: config.get(key, "") for key in _SETTINGS.split()},
             "suspendprogram": "set" if config.get("suspendprogram") else "",
         },
-        "settings": dict(read.settings),
-        "node_topologies": dict(read.node_topologies),
-        "includes_ours": read.includes_ours,
-        "includes_tiers": read.includes_tiers,
-        "site_partitions": dict(read.partitions),
+        **read,
         "records": records,
         "unanswered": unanswered,
         "texts": texts(conf_dir, change["files"]),
@@ -113,9 +107,8 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
         "nodes": [
             {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State", "Reason")}
             for record in nodes
-            if "NodeName" in record
         ],
-        "partitions": [record for record in partitions if "PartitionName" in record],
+        "partitions": partitions,
         "jobs": [{**asdict(job), "nodes": fold(job.nodes)} for job in (slurm.jobs() if change["jobs"] else ())],
     }
 

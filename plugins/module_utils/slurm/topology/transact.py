@@ -24,7 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     FILE_NAMES,
     YAML,
     SlurmError,
-    parse_records,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
@@ -117,8 +116,8 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     if change["load"] and not files and expected is not None and not expected.differs(before):
         raise Outdated("Another run has had slurmctld load the topology since it was read: run again.")
 
-    shown = slurm.scontrol("-a", "-o", "show", "partitions") if expected is None else ""
-    users = [row["PartitionName"] for row in parse_records(shown) if row.get("Topology") == change["gone"]]
+    shown = slurm.records("partitions") if expected is None else []
+    users = [row["PartitionName"] for row in shown if row.get("Topology") == change["gone"]]
     if users:
         raise SlurmError(
             f"The topology {change['gone']} stays while Topology= of {summarize(users)} names it: remove that from the"

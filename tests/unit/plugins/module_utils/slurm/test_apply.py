@@ -101,15 +101,15 @@ def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
     (tmp_path / "gold.conf").write_text('TopologyPlugin="topology/block"\nTopologyParam=RouteTree\nInclude gold.conf\n')
     (tmp_path / "nvlink_topology.conf").write_text("SelectType=select/linear\n")
     read = conf.read_slurm_conf(str(tmp_path))
-    assert read.settings == {
+    assert read["settings"] == {
         "selecttype": "select/cons_tres",
         "prologflags": "Alloc,Contain",
         "topologyplugin": "topology/block",
         # As in Slurm, the last line wins, and an included file stands where its Include is.
         "topologyparam": "SwitchAsNodeRank",
     }
-    assert read.node_topologies == {"n1": "nvlink:a,leaf:s0", "n2": "nvlink:a,leaf:s0"}
-    assert read.includes_ours
+    assert read["node_topologies"] == {"n1": "nvlink:a,leaf:s0", "n2": "nvlink:a,leaf:s0"}
+    assert read["includes_ours"]
 
 
 def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_default_line_gives_the_topology_of_the_lines_that_follow(tmp_path: Pa
     )
     (tmp_path / "nodes.conf").write_text("NodeName=n1\n")
     read = conf.read_slurm_conf(str(tmp_path))
-    assert read.node_topologies == {"n1": "nvlink:a", "n2": "nvlink:b"}
+    assert read["node_topologies"] == {"n1": "nvlink:a", "n2": "nvlink:b"}
 
 
 def survey(folder: Path, asked: dict[str, Any] = ASKED, **scripts: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def slurmctld(shows: str = "", refuses: int = 0, partitions: str = "") -> Any:
         topologies=lambda _version: [Topology(shows)] if shows else [],
         shown=list,
         config=dict,
-        scontrol=lambda *_words: partitions,
+        records=lambda _what: files.parse_records(partitions),
         answers=lambda: True,
         reconfigure=lambda: refused.pop() if refused else child.Result(0, "", ""),
     )

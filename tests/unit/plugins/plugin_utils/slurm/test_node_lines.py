@@ -6,30 +6,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import ARGUMENTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import measured, node_lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.measured import Trays
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_lines import Rendered, Settings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_lines import Rendered
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ..fabrics import GRACE, fabric
 
 OTHER = {**GRACE, "RealMemory": 1024000}
-SITE = Settings()
+SITE = {key: specification.get("default") for key, specification in ARGUMENTS.items()}
 
 
 def rendered(
     of: Fabric,
     hardware_of: dict[str, Any],
     before: Rendered | None = None,
-    site: Settings = SITE,
+    site: dict[str, Any] = SITE,
 ) -> Rendered:
     return node_lines.render(site, node_lines.nodes_of(of, None, Trays()), Trays(hardware_of), files(before))
 
@@ -70,7 +70,7 @@ def test_trays_of_one_kind_are_one_line_a_clique() -> None:
 )
 def test_features_of_rack_and_clique_follow_the_sites(given: dict[str, Any], expected: str) -> None:
     of = fabric(racks=2, split=(2,))
-    site = replace(SITE, node=given)
+    site = {**SITE, "node": given}
     nodes = node_lines.nodes_of(of, None, Trays(), features=True)
     made = node_lines.render(site, nodes, Trays(dict.fromkeys(of.trays, GRACE)), {})
     words = ("", "", ",r02b") if "FEATURES" in given else ("r01", "r02,r02a", "r02,r02b")
@@ -135,7 +135,7 @@ def test_channels_fit_most_drivers_and_serve_the_cluster_or_are_findings(
     of = fabric(racks=1)
     trays = Trays(dict.fromkeys(of.trays, GRACE), dict(zip(of.trays, driver_counts, strict=False)))
     nodes = node_lines.nodes_of(of, None, Trays())
-    made = node_lines.render(replace(SITE, **settings), nodes, trays, {cluster.CONF: before})
+    made = node_lines.render({**SITE, **settings}, nodes, trays, {cluster.CONF: before})
     assert made.channels == channels
     assert [(row["code"], row.get("tray") or "") for row in made.findings] == [
         ("slurm_channels_few", tray) for tray in few
@@ -144,11 +144,11 @@ def test_channels_fit_most_drivers_and_serve_the_cluster_or_are_findings(
 
 def test_the_sites_keys_are_on_every_line() -> None:
     of = fabric(racks=1)
-    site = Settings(node={"Weight": 10, "Drain": True}, gpu_type="gb200")
+    site = {**SITE, "node": {"Weight": 10, "Drain": True}, "gpu_type": "gb200"}
     made = rendered(of, dict.fromkeys(of.trays, GRACE), site=site)
     assert lines(made)[0].endswith("Gres=gpu:gb200:4 Weight=10 Drain=YES")
     assert made.memory_per_cpu == 6094
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=Settings(gres="none"))
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site={**SITE, "gres": "none"})
     assert "Gres" not in made.lines
 
 

@@ -25,7 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.parti
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import accounting, segments, tier_plan, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.accounting import Record, Records
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tier_plan import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Grant, Qos
 from hypothesis import given
 from hypothesis import strategies as st
@@ -361,7 +360,8 @@ def desired(*given: dict[str, Any], version: tuple[int, int, int] = NEW) -> tier
 
 
 def planned(present: Observed, *given: dict[str, Any], **policy: bool) -> tier_plan.TierPlan:
-    return tier_plan.plan(present, desired(*given, version=present.version), BLOCKS, Policy(**policy))
+    options = {"manage_conf": False, "create_accounts": False, "segment_script": False, **policy}
+    return tier_plan.plan(present, desired(*given, version=present.version), BLOCKS, options)
 
 
 def codes(made: tier_plan.TierPlan) -> list[str]:
