@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     Cliques,
+    DriverError,
     Gpu,
     Readings,
     quoted,
@@ -108,7 +109,7 @@ def _read(
     if replies:
         try:
             readings = nvml.from_reply(replies[0], timeout)
-        except nvml.NvmlError as failure:
+        except DriverError as failure:
             # nvidia-smi would be as slow.
             if backend == "nvml" or replies[0].result.is_busy:
                 return None, None, [failure.finding, *failure.others]
@@ -125,7 +126,7 @@ def _read(
         notes.append(gpu_finding("backend_fallback", reason=first))
     try:
         return nvidia_smi.read(program, smi_timeout), "nvidia_smi", notes
-    except nvidia_smi.NvidiaSmiError as failure:
+    except DriverError as failure:
         found = [failure.finding, *failure.others]
         if reserve is not None:
             return reserve, "nvml", [*notes, *found]

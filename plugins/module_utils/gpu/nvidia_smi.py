@@ -16,7 +16,6 @@ from typing import Any
 from xml.parsers import expat
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
@@ -25,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT32,
     Checker,
     Cliques,
+    DriverError,
     Fabric,
     Gpu,
     Health,
@@ -68,31 +68,22 @@ _NAMED_GPU = re.compile(
 )
 
 
-class NvidiaSmiError(NvlinkError):
-    """nvidia-smi's output cannot be used; ``finding`` is the reason, ``others`` are further findings."""
-
-    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
-        super().__init__(found["code"])
-        self.finding = found
-        self.others = others
-
-
 def read(program: str, timeout: float) -> Readings:
-    """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError with the finding where it fails."""
+    """Run nvidia-smi for at most ``timeout`` seconds. Raises DriverError with the finding where it fails."""
     result = child.run([program, "-q", "-x"], timeout, env={**os.environ, "LC_ALL": "C"})
     if result.timed_out:
         found = gpu_finding("driver_timeout", "nvidia_smi", seconds=timeout)
-        raise NvidiaSmiError(found, *stuck(result, "nvidia-smi"))
+        raise DriverError(found, *stuck(result, "nvidia-smi"))
     if result.error is not None:
         error = quoted(result.error)
-        raise NvidiaSmiError(gpu_finding("driver_missing", "smi_not_started", program=quoted(program), error=error))
+        raise DriverError(gpu_finding("driver_missing", "smi_not_started", program=quoted(program), error=error))
     text, unread = result.stdout, _unread(result.stderr)
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
         # A driver may print the line of a GPU without a handle, then describe the others.
         before, mark, document = text.partition("<?xml")
         unread = _unread(before)
         if not (mark and unread):
-            raise NvidiaSmiError(_not_xml(result.stdout + result.stderr, result.rc))
+            raise DriverError(_not_xml(result.stdout + result.stderr, result.rc))
         text = mark + document
     readings = parse_xml(text)
     if unread and readings.complete:
@@ -110,9 +101,9 @@ def _unread(text: str) -> str | None:
 
 
 def parse_xml(text: str) -> Readings:
-    """The readings in the output of ``nvidia-smi -q -x``. Raises NvidiaSmiError and nothing else, whatever the text."""
+    """The readings in the output of ``nvidia-smi -q -x``. Raises DriverError and nothing else, whatever the text."""
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
-        raise NvidiaSmiError(_not_xml(text, 0))
+        raise DriverError(_not_xml(text, 0))
     root = _Tree().parse(text)
     readings = Readings()
     notes = readings.findings
@@ -175,7 +166,7 @@ class _Tree:
         self._gpus = 0
 
     def parse(self, text: str) -> Element:
-        """The root element's content. Raises NvidiaSmiError."""
+        """The root element's content. Raises DriverError."""
         raw = without_process_names(text).lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
         if len(raw) > MAX_XML:
             raise self._refused(f"is longer than {MAX_XML} bytes")
@@ -183,7 +174,7 @@ class _Tree:
             self._parser.Parse(raw, True)
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code) or "an error"
-            raise NvidiaSmiError(
+            raise DriverError(
                 gpu_finding("driver_unreadable", "smi_malformed", error=what, line=error.lineno)
             ) from error
         finally:
@@ -220,8 +211,8 @@ class _Tree:
         raise self._refused("declares or uses entities of its own")
 
     @staticmethod
-    def _refused(why: str) -> NvidiaSmiError:
-        return NvidiaSmiError(gpu_finding("driver_unreadable", "smi_refused", why=why))
+    def _refused(why: str) -> DriverError:
+        return DriverError(gpu_finding("driver_unreadable", "smi_refused", why=why))
 
 
 def _first(element: Any, *path: str) -> str | None:
@@ -361,14 +352,8 @@ def _health(element: Any, check: Checker) -> Health:
     return rows
 
 
-def _word(
-    table: dict[int, tuple[str, str]],
-    field: str,
-    text: str | None,
-    check: Checker,
-    absent: tuple[str, ...] = _ABSENT,
-) -> str | None:
-    if text is None or text.lower() in absent:
+def _word(table: dict[int, tuple[str, str]], field: str, text: str | None, check: Checker) -> str | None:
+    if text is None or text.lower() in _ABSENT:
         return None
     word = constants.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
     if word is None:

@@ -23,13 +23,13 @@ from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
     UINT32,
     Checker,
+    DriverError,
     Fabric,
     Gpu,
     Health,
@@ -78,15 +78,7 @@ class FabricInfoV2(ctypes.Structure):
 
 
 class FabricInfoV3(ctypes.Structure):
-    _fields_ = (
-        ("version", c_uint),
-        ("clusterUuid", c_uint8 * 16),
-        ("status", c_uint),
-        ("cliqueId", c_uint),
-        ("state", c_uint8),
-        ("healthMask", c_uint),
-        ("healthSummary", c_uint8),
-    )
+    _fields_ = (*FabricInfoV2._fields_, ("healthSummary", c_uint8))
 
 
 class Clique(ctypes.Structure):
@@ -146,15 +138,6 @@ class FieldValue(ctypes.Structure):
 
 class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
-
-
-class NvmlError(NvlinkError):
-    """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
-
-    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
-        super().__init__(found["code"])
-        self.finding = found
-        self.others = others
 
 
 def version_word(struct: type[ctypes.Structure], version: int) -> int:
@@ -351,7 +334,7 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def read(timeout: float) -> Readings:
-    """Read NVML, of which no call may take ``timeout`` seconds. Raises NvmlError with the finding where it fails."""
+    """Read NVML, of which no call may take ``timeout`` seconds. Raises DriverError with the finding where it fails."""
     return from_reply(ask([query], timeout)[0], timeout)
 
 
@@ -361,7 +344,7 @@ def ask(functions: Sequence[Callable[[], Any]], timeout: float) -> list[child.Re
 
 
 def from_reply(reply: child.Reply, timeout: float) -> Readings:
-    """The reply of a child that ran query() with this time limit, as Readings. Raises NvmlError like read()."""
+    """The reply of a child that ran query() with this time limit, as Readings. Raises DriverError like read()."""
     raw = answer(reply, timeout)
     readings = interpret(raw)
     if raw["seconds"] > timeout:
@@ -370,22 +353,22 @@ def from_reply(reply: child.Reply, timeout: float) -> Readings:
 
 
 def answer(reply: child.Reply, timeout: float) -> Raw:
-    """What a child returned that called NVML for ``timeout`` seconds. Raises NvmlError where it did not, or why not."""
+    """What a child returned that called NVML for ``timeout`` seconds. Raises DriverError where it did not."""
     result = reply.result
     if result.is_busy:
-        raise NvmlError(gpu_finding("driver_unreadable", "slow", seconds=PATIENCE * timeout))
+        raise DriverError(gpu_finding("driver_unreadable", "slow", seconds=PATIENCE * timeout))
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
         call = quoted(where) if where else "loading its library"
         found = gpu_finding("driver_timeout", "nvml", call=call, seconds=timeout)
-        raise NvmlError(found, *stuck(result, "NVML"))
+        raise DriverError(found, *stuck(result, "NVML"))
     if not isinstance(reply.value, dict):
         if result.rc is not None and result.rc < 0:
-            raise NvmlError(gpu_finding("driver_unreadable", "nvml_killed", signal=-result.rc))
+            raise DriverError(gpu_finding("driver_unreadable", "nvml_killed", signal=-result.rc))
         error = quoted(result.error or f"exit status {result.rc}")
-        raise NvmlError(gpu_finding("driver_unreadable", "nvml_not_called", error=error))
+        raise DriverError(gpu_finding("driver_unreadable", "nvml_not_called", error=error))
     if reply.value.get("error"):
-        raise NvmlError(_failure(reply.value["error"]))
+        raise DriverError(_failure(reply.value["error"]))
     return reply.value
 
 
