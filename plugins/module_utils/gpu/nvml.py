@@ -158,7 +158,7 @@ def query(library: Any = None) -> Raw:
         return {"error": error}
     # No nvmlShutdown at the end: the process ends anyway, and every call can hang.
     return {
-        "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
+        "driver_version": _text(lambda *call: library_call(library, *call) == SUCCESS, "nvmlSystemGetDriverVersion"),
         "count": count,
         "gpus": [_query_gpu(library, index) for index in range(min(count, MAX_GPUS))],
         "seconds": time.monotonic() - began,
@@ -213,11 +213,9 @@ def library_call(library: Any, name: str, *arguments: Any, about: str = "") -> i
     return int(function(*arguments))
 
 
-def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
+def _text(call: Callable[..., bool], name: str) -> str | None:
     buffer = ctypes.create_string_buffer(256)
-    if library_call(library, name, *handle, buffer, c_uint(len(buffer)), about=about) != SUCCESS:
-        return None
-    return buffer.value.decode("utf-8", "replace")
+    return buffer.value.decode("utf-8", "replace") if call(name, buffer, c_uint(len(buffer))) else None
 
 
 def device(library: Any, index: int) -> tuple[Raw, Callable[..., bool] | None]:
@@ -236,10 +234,8 @@ def device(library: Any, index: int) -> tuple[Raw, Callable[..., bool] | None]:
     code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:
         return {"index": index, "codes": [code]}, None
-    gpu: Raw = {"index": index, "codes": codes}
-    buffer, pci = ctypes.create_string_buffer(256), PciInfo()
-    if call("nvmlDeviceGetUUID", buffer, c_uint(len(buffer))):
-        gpu["uuid"] = buffer.value.decode("utf-8", "replace")
+    gpu: Raw = {"index": index, "codes": codes, "uuid": _text(call, "nvmlDeviceGetUUID")}
+    pci = PciInfo()
     if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)):
         gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
     return gpu, call
@@ -249,9 +245,7 @@ def _query_gpu(library: Any, index: int) -> Raw:
     gpu, call = device(library, index)
     if call is None:
         return gpu
-    buffer = ctypes.create_string_buffer(256)
-    if call("nvmlDeviceGetName", buffer, c_uint(len(buffer))):
-        gpu["name"] = buffer.value.decode("utf-8", "replace")
+    gpu["name"] = _text(call, "nvmlDeviceGetName")
     module = c_uint()
     if call("nvmlDeviceGetModuleId", ctypes.byref(module)):
         gpu["module_id"] = module.value
