@@ -50,7 +50,9 @@ def _placement(
     for job in map(mapped, as_list(row.get("placement"))):
         placed = [match for text in mapped(job.get("tasks")).values() if (match := _PLACE.search(str(text)))]
         if job.get("rc") != 0:
-            yield _broken("A job", row["block"], job, clique)
+            reason = sentence(job.get("stderr")) or "no error output"
+            ended = "did not end in time" if job.get("rc") is None else f"ended with exit status {job.get('rc')}"
+            yield failure("benchmark_failed", SLURM, f"A job on block {row['block']} {ended} ({reason}).", None, clique)
         channels.append(set())
         for node, address, devices in (match.groups() for match in placed):
             ran.append(node)
@@ -115,9 +117,3 @@ def _read(
         measured = "printed no bandwidth" if reached is None else f"reached {reached:g} GB/s"
         message = f"{where} {measured}; min_bandwidth is {float(limit):g} GB/s."
         yield failure("benchmark_failed", HARDWARE, message, tray, clique)
-
-
-def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:
-    reason = sentence(job.get("stderr")) or "no error output"
-    ended = "did not end in time" if job.get("rc") is None else f"ended with exit status {job.get('rc')}"
-    return failure("benchmark_failed", SLURM, f"{what} on block {block} {ended} ({reason}).", None, clique)

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP,
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
@@ -96,9 +96,8 @@ def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
     for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
         if note["severity"] != INFO:
             trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
-            tray = trays[0] if len(trays) == 1 else None
             layer = FABRIC_FILE if note["code"] == "tray_unplaced" else KUBERNETES
-            yield failure(note["code"], layer, note["message"], tray, note.get("clique"), trays=trays)
+            yield failure(note["code"], layer, note["message"], only(trays), note.get("clique"), trays=trays)
 
 
 def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str, Object]) -> list[str]:
@@ -157,8 +156,7 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
                 wrong[clique, actual].append(tray)
     for (clique, actual), trays in wrong.items():
         message = f"A ComputeDomainClique has {summarize(trays)} in {actual}; the fabric file has clique {clique}."
-        tray = trays[0] if len(trays) == 1 else None
-        yield failure("dra_node_outdated", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
+        yield failure("dra_node_outdated", KUBERNETES, message, only(trays), clique, trays=sorted(set(trays)))
 
 
 def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
@@ -176,7 +174,5 @@ def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
         trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of] or [
             *filter(None, [row.get("tray")])
         ]
-        tray = trays[0] if len(trays) == 1 else None
-        cliques = {evidence.fabric.trays[name]["clique"] for name in trays}
-        clique = cliques.pop() if len(cliques) == 1 else None
-        yield failure(row["code"], KUBERNETES, row["message"], tray, clique, trays=trays, severity=row["severity"])
+        tray, clique, severity = only(trays), only(map(evidence.clique_of, trays)), row["severity"]
+        yield failure(row["code"], KUBERNETES, row["message"], tray, clique, trays=trays, severity=severity)
