@@ -9,6 +9,7 @@ finding; a value that the tool reports as absent (N/A, Not Supported) is null wi
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable
 from typing import Any, TypedDict, Union
@@ -136,10 +137,7 @@ def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> Cliques
 
 def tally_cliques(noun: str, cliques: Iterable[Iterable[int]]) -> str:
     """Format how many are in which cliques: ``3 trays in 1; 1 tray in 2, 5``, at most five of these."""
-    numbers: dict[tuple[int, ...], int] = {}
-    for ids in cliques:
-        place = tuple(sorted(ids))
-        numbers[place] = numbers.get(place, 0) + 1
+    numbers = collections.Counter(tuple(sorted(ids)) for ids in cliques)
     rows = [f"{count(numbers[ids], noun)} in {summarize(ids) or 'none'}" for ids in sorted(numbers)]
     return "; ".join(rows[:5] + ([f"{len(rows) - 5} more"] if len(rows) > 5 else []))
 
