@@ -81,15 +81,12 @@ def _program(
     job: Mapping[str, Any], program: Mapping[str, Any], clique: str, trays: Sequence[str]
 ) -> Iterator[Failure]:
     """trays: in the order of the job's tasks, which is that of the nodes' names in Slurm."""
-    kind, name = str(program["kind"]), str(program["name"])
     if job.get("rc") is None:
-        yield failure("benchmark_failed", HARDWARE, f"{name} on clique {clique} did not end in time.", None, clique)
+        message = f"{program['name']} on clique {clique} did not end in time."
+        yield failure("benchmark_failed", HARDWARE, message, None, clique)
         return
     tasks = mapped(job.get("tasks"))
-    if kind not in OF_EACH_TRAY:
-        yield from _read(job, program, str(tasks.get("0", "")), clique, None)
-        return
-    for number, tray in enumerate(trays):
+    for number, tray in enumerate(trays if program["kind"] in OF_EACH_TRAY else [None]):
         yield from _read(job, program, str(tasks.get(str(number), "")), clique, tray)
 
 

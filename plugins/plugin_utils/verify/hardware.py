@@ -205,13 +205,9 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
 
 def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Failure]:
     """One failure for a clique of which every tray moved, split or not; else one for each group that moved together."""
-    places = [
-        tray
-        for tray in evidence.answered(clique)
-        if tray in evidence.observations and evidence.observations[tray].identity
-    ]
+    attached = {tray for tray, now in evidence.observations.items() if now.identity}
     moved = [tray for trays in groups.values() for tray in trays]
-    if len(moved) == len(places) > 1:
+    if len(moved) == len(attached.intersection(evidence.fabric.members[clique])) > 1:
         actual = "; ".join(f"{len(trays)} {_where(evidence, identity)}" for identity, trays in groups.items())
         message = f"All {len(moved)} trays of clique {clique} that answer are in another clique: {actual}."
         yield failure("tray_moved", FABRIC_FILE, message, None, clique, trays=moved)

@@ -37,12 +37,12 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             message = f"The API server did not answer ({evidence.kubernetes_problem})."
             yield failure("k8s_unreachable", KUBERNETES, message)
         return
-    tray_of = _trays(evidence)
+    tray_of, present = _trays(evidence), _present(evidence, evidence.kubernetes)
     yield from _labels(evidence, evidence.kubernetes, tray_of)
     yield from _readiness(evidence, evidence.kubernetes, tray_of)
-    yield from _slices(evidence, evidence.kubernetes, tray_of)
+    yield from _slices(evidence, evidence.kubernetes, present)
     yield from _domains(evidence, evidence.kubernetes, tray_of)
-    yield from _driver(evidence, evidence.kubernetes, tray_of)
+    yield from _driver(evidence, evidence.kubernetes, present)
 
 
 def compute_domains(evidence: Evidence) -> ComputeDomains | None:
@@ -51,11 +51,9 @@ def compute_domains(evidence: Evidence) -> ComputeDomains | None:
     if snapshot is None or GROUP not in snapshot["groups"]:
         return None
     members: dict[str, dict[str, int]] = defaultdict(dict)
-    there = {labels.name(node) for node in snapshot["nodes"]}
-    for node, tray in _trays(evidence).items():
-        if node in there:
-            row = evidence.fabric.trays[tray]
-            members[row["clique"]][node] = len(row["gpu_uuids"])
+    for node, tray in _present(evidence, snapshot).items():
+        row = evidence.fabric.trays[tray]
+        members[row["clique"]][node] = len(row["gpu_uuids"])
     found = stranded.cliques(snapshot, members)
     return {
         "unknown": [*(f"{row}." for row in stranded.unreadable(snapshot)), *checks.starting(snapshot, STARTING)],
@@ -84,6 +82,12 @@ def _trays(evidence: Evidence) -> dict[str, str]:
         for name, tray in evidence.fabric.trays.items()
         if cluster is None or tray.get("kubernetes_cluster") == cluster
     }
+
+
+def _present(evidence: Evidence, snapshot: Snapshot) -> dict[str, str]:
+    """Those of _trays() that the cluster has."""
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    return {node: tray for node, tray in _trays(evidence).items() if node in there}
 
 
 def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
@@ -126,11 +130,8 @@ def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
     for row in snapshot["slices"]:
         spec = mapped(row.get("spec"))
         published[str(spec.get("driver"))][str(spec.get("nodeName"))] += len(as_list(spec.get("devices")))
-    there = {labels.name(node) for node in snapshot["nodes"]}
     drivers = [driver for driver in (DOMAIN_DRIVER, GPU_DRIVER) if driver in published]
     for node, tray in tray_of.items():
-        if node not in there:
-            continue
         clique, known = evidence.fabric.trays[tray]["clique"], len(evidence.fabric.trays[tray]["gpu_uuids"])
         missing = [driver for driver in drivers if node not in published[driver]]
         if missing:
@@ -161,14 +162,12 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
 
 def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
-    there = {labels.name(node) for node in snapshot["nodes"]}
     imex = {tray: cast(Object, facts) for tray, facts in evidence.imex.items() if facts}
     placed = {
         tray: preflight.Tray(
             node, {"clique": evidence.fabric.clique_text(evidence.fabric.trays[tray]["clique"])}, imex.get(tray)
         )
         for node, tray in tray_of.items()
-        if node in there
     }
     for row in checks.live(snapshot, placed, STARTING):
         trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of] or [
