@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml, structs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import DriverError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
@@ -73,7 +74,7 @@ def _nvml(timeout: float) -> dict[str, Any]:
     reply = child.call(structs.query_raw, timeout)
     try:
         nvml.from_reply(reply, timeout)
-    except nvml.NvmlError as error:
+    except DriverError as error:
         return {"problem": str(error), "driver_version": None, "count": None, "gpus": []}
     gpus = []
     for gpu in reply.value["gpus"]:

@@ -9,6 +9,7 @@ Layouts after ifaddrs.h and the sockaddr structs of Linux.
 from __future__ import annotations
 
 import ctypes
+import ipaddress
 import re
 from typing import TypedDict
 
@@ -68,33 +69,28 @@ def _bytes(address: int, size: int) -> bytes:
 
 def parse(text: str) -> list[Address]:
     """The same from the output of ``ip -j address show``; empty where it cannot be parsed."""
-    # Imported here: reading through the C library needs neither of the two.
-    import json
-    import socket
+    import json  # reading through the C library does not need it
 
     found = []
     try:
         for link in json.loads(text):
             for entry in link.get("addr_info", ()):
-                local = entry["local"]
-                raw = socket.inet_pton(socket.AF_INET6 if ":" in local else socket.AF_INET, local)
+                raw = ipaddress.ip_address(str(entry["local"])).packed
                 prefix = int(entry["prefixlen"])
                 found += usable(link["ifname"], raw, prefix) if 0 <= prefix <= len(raw) * 8 else []
-    except (ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return []
     return found
 
 
 def usable(interface: str, raw: bytes, prefix: int) -> list[Address]:
     """The address, of 4 or 16 bytes, as a list; empty for a loopback, link-local, multicast or unspecified one."""
-    if not _NAME.fullmatch(interface):
+    address = ipaddress.ip_address(raw)
+    if not _NAME.fullmatch(interface) or is_local(address):
         return []
-    if len(raw) == 4:
-        if raw[0] == 127 or raw == bytes(4) or 224 <= raw[0] < 240 or raw[:2] == b"\xa9\xfe":
-            return []
-        return [{"interface": interface, "address": ".".join(map(str, raw)), "prefix": prefix}]
-    if (raw[:15] == bytes(15) and raw[15] < 2) or raw[0] == 0xFF or (raw[0] == 0xFE and raw[1] & 0xC0 == 0x80):
-        return []
-    import socket  # not needed for IPv4 through the C library
+    return [{"interface": interface, "address": str(address), "prefix": prefix}]
 
-    return [{"interface": interface, "address": socket.inet_ntop(socket.AF_INET6, raw), "prefix": prefix}]
+
+def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether an address identifies no host beyond its link."""
+    return address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified

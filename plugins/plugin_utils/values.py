@@ -10,8 +10,8 @@ import os
 import re
 import socket
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
@@ -44,6 +44,8 @@ _SECRETS = (
     ),
     (re.compile(r"((?:secret|token|password|passwd)[\w\"'-]*\s*[=:]\s*[\"']?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),
 )
+
+One = TypeVar("One", bound=Hashable)
 
 Object = Mapping[str, Any]
 """An object of a JSON document from outside, as of the Kubernetes API: any key may be missing, or have any type."""
@@ -92,6 +94,12 @@ def json_file(path: str) -> Any:
 def as_list(value: Any) -> list[Any]:
     """A list; an empty one for any other value."""
     return value if isinstance(value, list) else []
+
+
+def only(values: Iterable[One]) -> One | None:
+    """The one value that all of these have; None for several or none."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
 
 
 def mapped(value: Any) -> Object:

@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import DriverError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
@@ -221,7 +222,7 @@ _SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES
 _ELEMENTS = ('<gpu id="x">', "</gpu>", "<fabric>", "<uuid>", '<!DOCTYPE x [<!ENTITY a "b">]>', "&a;")
 
 
-@target(texts(*_SMI, words=_ELEMENTS), nvidia_smi.NvidiaSmiError)
+@target(texts(*_SMI, words=_ELEMENTS), DriverError)
 def read_smi(text: str) -> None:
     nvidia_smi.parse_xml(text)
 

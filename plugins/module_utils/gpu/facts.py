@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     Cliques,
+    DriverError,
     Gpu,
     Readings,
     quoted,
@@ -108,7 +109,7 @@ def _read(
     if replies:
         try:
             readings = nvml.from_reply(replies[0], timeout)
-        except nvml.NvmlError as failure:
+        except DriverError as failure:
             # nvidia-smi would be as slow.
             if backend == "nvml" or replies[0].result.is_busy:
                 return None, None, [failure.finding, *failure.others]
@@ -125,7 +126,7 @@ def _read(
         notes.append(gpu_finding("backend_fallback", reason=first))
     try:
         return nvidia_smi.read(program, smi_timeout), "nvidia_smi", notes
-    except nvidia_smi.NvidiaSmiError as failure:
+    except DriverError as failure:
         found = [failure.finding, *failure.others]
         if reserve is not None:
             return reserve, "nvml", [*notes, *found]
@@ -176,8 +177,11 @@ def assemble(
     facts["gpu_count"] = len(gpus)
     facts["gpus"] = [{key: value for key, value in gpu.items() if key != "platform"} for gpu in gpus]
     facts.update(_platform(gpus, notes))
-    facts.update(_place(gpus, readings.complete, facts["chassis_serial"], notes))
-    if facts["attached"]:
+    place = _place(gpus, readings.complete, facts["chassis_serial"], notes)
+    if place:
+        facts["attached"] = True
+        facts["cluster_uuid"], facts["clique_id"] = place
+        facts["clique"] = f"{place[0]}.{place[1]}"
         notes.extend(_smaller_cliques([gpu["fabric"]["cliques"] or {} for gpu in gpus]))
     local = any(found["code"] in _WITHOUT_DOMAIN for found in notes)
     for gpu in gpus:
@@ -203,12 +207,13 @@ def _platform(gpus: Sequence[Gpu], notes: list[HostFinding]) -> dict[str, Any]:
     return platform
 
 
-def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, notes: list[HostFinding]) -> dict[str, Any]:
-    """Whether the tray is attached, and its clique: every GPU is completed and success with a UUID, and all agree."""
-    nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
+def _place(
+    gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, notes: list[HostFinding]
+) -> tuple[str, int] | None:
+    """The clique of an attached tray: every GPU is completed and success with a UUID, and all agree."""
     if not gpus:
         notes.append(gpu_finding("no_gpu"))
-        return nowhere
+        return None
     fabrics = [gpu["fabric"] for gpu in gpus]
     probed = [fabric for fabric in fabrics if fabric["state"] == "completed" and fabric["status"] == "success"]
     if all(fabric["state"] == "not_supported" for fabric in fabrics):
@@ -227,17 +232,8 @@ def _place(gpus: Sequence[Gpu], complete: bool, chassis_serial: str | None, note
     if named and without:
         notes.append(gpu_finding("gpus_partly_attached", gpus=count(len(without), "GPU"), indexes=without))
     whole = complete and len(probed) == len(gpus) and len(named) == 1 and not mixed
-    if not whole:
-        return nowhere
-    cluster_uuid, clique_id = next(iter(named))
-    if clique_id is None:
-        return nowhere
-    return {
-        "attached": True,
-        "cluster_uuid": cluster_uuid,
-        "clique_id": clique_id,
-        "clique": f"{cluster_uuid}.{clique_id}",
-    }
+    cluster_uuid, clique_id = next(iter(named)) if whole else (None, None)
+    return None if cluster_uuid is None or clique_id is None else (cluster_uuid, clique_id)
 
 
 def _smaller_cliques(cliques: list[Cliques]) -> list[HostFinding]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
@@ -157,31 +158,26 @@ def _read(gpus: Sequence[Any]) -> tuple[list[Row], int, bool, int]:
     # The clock may have been set since the boot.
     seconds = max(DAYS * 86400, time.clock_gettime(time.CLOCK_BOOTTIME) + 86400)
     command = ["journalctl", "--no-pager", "--all", "--reverse", "--output=short-unix", f"--since=-{seconds:.0f}s"]
-    end = time.monotonic() + TIMEOUT
-    read, complete = 0, False
+    read = 0
 
-    def lines(pipe: int) -> Iterator[str]:
-        nonlocal read, complete
-        rest = b""
-        while (left := end - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
-            block = os.read(pipe, 1 << 16)
-            *whole, rest = (rest + block).split(b"\n")
-            for line in whole:
-                read += not line.startswith(b"-- ")
-                if b"NVRM: " in line or line.startswith(b"-- "):
-                    yield line.decode("utf-8", "replace")
-            if not block:
-                complete = True
-                return
+    def lines(output: Iterable[bytes]) -> Iterator[str]:
+        nonlocal read
+        for line in output:
+            read += not line.startswith(b"-- ")
+            # The last line of a journalctl that was killed is cut off.
+            if (b"NVRM: " in line or line.startswith(b"-- ")) and line.endswith(b"\n"):
+                yield line.decode("utf-8", "replace")
 
     env = {**os.environ, "LC_ALL": "C"}
     with subprocess.Popen(
         [*command, "_TRANSPORT=kernel"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env
     ) as process:
         assert process.stdout is not None
-        found = rows(lines(process.stdout.fileno()), gpus, time.time() - DAYS * 86400)
-        if not complete:
-            process.kill()
+        timer = threading.Timer(TIMEOUT, process.kill)
+        timer.start()
+        found = rows(lines(process.stdout), gpus, time.time() - DAYS * 86400)
+        timer.cancel()
+    complete = process.returncode != -signal.SIGKILL
     return found, read, complete, process.returncode if complete else 0
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, kernel_log, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, Raw
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, DriverError, Raw
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -126,7 +126,7 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     if why_not is None:
         try:
             gpus = interpret(nvml.answer(nvml.ask([query], timeout)[0], timeout), notes)
-        except nvml.NvmlError as failure:
+        except DriverError as failure:
             notes += [failure.finding, *failure.others]
     else:
         notes.append(gpu_finding("nvlink_links_unknown", "not_read", why=why_not))

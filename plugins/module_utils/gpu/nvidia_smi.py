@@ -4,8 +4,8 @@
 """Read a tray's GPUs through ``nvidia-smi -q -x``: the fallback where NVML cannot be used.
 
 NVIDIA keeps NVML stable and not this text, so every element is optional here. The names, their mixed case and their
-values are those of real captures of drivers R570 to R595. The document is parsed by expat with every entity refused;
-its DOCTYPE line names an external DTD, which is never read.
+values are those of real captures of drivers R570 to R595. A document with entities of its own is refused; its DOCTYPE
+line names an external DTD, which is never read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 from xml.parsers import expat
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
@@ -25,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     UINT32,
     Checker,
     Cliques,
+    DriverError,
     Fabric,
     Gpu,
     Health,
@@ -39,7 +39,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 MAX_XML = 8 * 1024 * 1024
-MAX_DEPTH = 32
 _ROOT = "nvidia_smi_log"
 _ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
 # Texts of an element whose call failed.
@@ -68,31 +67,22 @@ _NAMED_GPU = re.compile(
 )
 
 
-class NvidiaSmiError(NvlinkError):
-    """nvidia-smi's output cannot be used; ``finding`` is the reason, ``others`` are further findings."""
-
-    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
-        super().__init__(found["code"])
-        self.finding = found
-        self.others = others
-
-
 def read(program: str, timeout: float) -> Readings:
-    """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError with the finding where it fails."""
+    """Run nvidia-smi for at most ``timeout`` seconds. Raises DriverError with the finding where it fails."""
     result = child.run([program, "-q", "-x"], timeout, env={**os.environ, "LC_ALL": "C"})
     if result.timed_out:
         found = gpu_finding("driver_timeout", "nvidia_smi", seconds=timeout)
-        raise NvidiaSmiError(found, *stuck(result, "nvidia-smi"))
+        raise DriverError(found, *stuck(result, "nvidia-smi"))
     if result.error is not None:
         error = quoted(result.error)
-        raise NvidiaSmiError(gpu_finding("driver_missing", "smi_not_started", program=quoted(program), error=error))
+        raise DriverError(gpu_finding("driver_missing", "smi_not_started", program=quoted(program), error=error))
     text, unread = result.stdout, _unread(result.stderr)
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
         # A driver may print the line of a GPU without a handle, then describe the others.
         before, mark, document = text.partition("<?xml")
         unread = _unread(before)
         if not (mark and unread):
-            raise NvidiaSmiError(_not_xml(result.stdout + result.stderr, result.rc))
+            raise DriverError(_not_xml(result.stdout + result.stderr, result.rc))
         text = mark + document
     readings = parse_xml(text)
     if unread and readings.complete:
@@ -110,14 +100,14 @@ def _unread(text: str) -> str | None:
 
 
 def parse_xml(text: str) -> Readings:
-    """The readings in the output of ``nvidia-smi -q -x``. Raises NvidiaSmiError and nothing else, whatever the text."""
+    """The readings in the output of ``nvidia-smi -q -x``. Raises DriverError and nothing else, whatever the text."""
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
-        raise NvidiaSmiError(_not_xml(text, 0))
-    root = _Tree().parse(text)
+        raise DriverError(_not_xml(text, 0))
+    root = _tree(text)
     readings = Readings()
     notes = readings.findings
     readings.driver_version = _driver_version(root, Checker("nvidia-smi", notes))
-    found = root.get("gpu", [])
+    found = root.findall("gpu")
     readings.gpus = [_gpu(index, gpu, notes) for index, gpu in enumerate(found)]
     if any((_first(gpu, "fabric", "state") or "").lower() in _REFUSED for gpu in found):
         notes.append(gpu_finding("no_permission"))
@@ -151,89 +141,40 @@ def without_process_names(text: str) -> str:
     return first + "".join(f"<process_name>removed</process_name>{after}" for after in rest)
 
 
-# A parsed element: name -> its children of that name, each again an element, or a text where it had no child elements.
-Element = dict[str, list[Any]]
+def _tree(text: str) -> Any:
+    """The root element of a document within the limits and without entities of its own. Raises DriverError."""
+    # Not at the top: the import takes longer than reading NVML.
+    from xml.etree import ElementTree
+
+    raw = without_process_names(text).lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
+    if len(raw) > MAX_XML:
+        raise _refused(f"is longer than {MAX_XML} bytes")
+    if b"<!ENTITY" in raw:
+        raise _refused("declares entities of its own")
+    try:
+        root = ElementTree.fromstring(raw, ElementTree.XMLParser(encoding="utf-8"))
+    except ElementTree.ParseError as error:
+        what = expat.ErrorString(error.code) or "an error"
+        found = gpu_finding("driver_unreadable", "smi_malformed", error=what, line=error.position[0])
+        raise DriverError(found) from error
+    if root.tag != _ROOT:
+        raise _refused(f"begins with the element {quoted(root.tag)}, not with {_ROOT}")
+    if len(root.findall("gpu")) > MAX_GPUS:
+        raise _refused(f"describes more than {MAX_GPUS} GPUs")
+    return root
 
 
-class _Tree:
-    """A reader of one document that keeps only elements and text, within limits."""
-
-    def __init__(self) -> None:
-        self._parser = expat.ParserCreate("utf-8")
-        self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text
-        # The five predefined entities and character references do not reach these handlers.
-        self._parser.EntityDeclHandler = self._refuse_entity
-        self._parser.UnparsedEntityDeclHandler = self._refuse_entity
-        self._parser.ExternalEntityRefHandler = self._refuse_entity
-        self._parser.SkippedEntityHandler = self._refuse_entity
-        self._root: Element = {}
-        self._open: list[tuple[str, Element, list[str]]] = []
-        self._gpus = 0
-
-    def parse(self, text: str) -> Element:
-        """The root element's content. Raises NvidiaSmiError."""
-        raw = without_process_names(text).lstrip("\ufeff \t\r\n").translate(_ILLEGAL).encode()
-        if len(raw) > MAX_XML:
-            raise self._refused(f"is longer than {MAX_XML} bytes")
-        try:
-            self._parser.Parse(raw, True)
-        except expat.ExpatError as error:
-            what = expat.ErrorString(error.code) or "an error"
-            raise NvidiaSmiError(
-                gpu_finding("driver_unreadable", "smi_malformed", error=what, line=error.lineno)
-            ) from error
-        finally:
-            # The handlers are bound to this object, which holds the parser: a reference cycle.
-            for name in ("StartElement", "EndElement", "CharacterData", "EntityDecl", "UnparsedEntityDecl"):
-                setattr(self._parser, f"{name}Handler", None)
-            self._parser.ExternalEntityRefHandler = self._parser.SkippedEntityHandler = None
-        return self._root
-
-    def _start(self, name: str, _attributes: Any) -> None:
-        if len(self._open) >= MAX_DEPTH:
-            raise self._refused(f"nests deeper than {MAX_DEPTH} elements")
-        if not self._open and name != _ROOT:
-            raise self._refused(f"begins with the element {quoted(name)}, not with {_ROOT}")
-        if len(self._open) == 1 and name == "gpu":
-            self._gpus += 1
-            if self._gpus > MAX_GPUS:
-                raise self._refused(f"describes more than {MAX_GPUS} GPUs")
-        self._open.append((name, {}, []))
-
-    def _end(self, _name: str) -> None:
-        name, children, texts = self._open.pop()
-        value: Any = children or "".join(texts).strip(" \t\r\n")
-        if self._open:
-            self._open[-1][1].setdefault(name, []).append(value)
-        else:
-            self._root = children
-
-    def _text(self, data: str) -> None:
-        if self._open:
-            self._open[-1][2].append(data)
-
-    def _refuse_entity(self, *_arguments: Any) -> int:
-        raise self._refused("declares or uses entities of its own")
-
-    @staticmethod
-    def _refused(why: str) -> NvidiaSmiError:
-        return NvidiaSmiError(gpu_finding("driver_unreadable", "smi_refused", why=why))
+def _refused(why: str) -> DriverError:
+    return DriverError(gpu_finding("driver_unreadable", "smi_refused", why=why))
 
 
 def _first(element: Any, *path: str) -> str | None:
     """The text of the first element at the path, None where there is none or where it has children instead."""
-    for name in path:
-        if not isinstance(element, dict) or name not in element:
-            return None
-        element = element[name][0]
-    return element if isinstance(element, str) else None
+    found = element.find("/".join(path))
+    return None if found is None or len(found) else (found.text or "").strip(" \t\r\n")
 
 
-def _driver_version(root: Element, check: Checker) -> str | None:
+def _driver_version(root: Any, check: Checker) -> str | None:
     """``kmd_version``, else ``driver_version`` without a note in brackets.
 
     R610 prints both, and in the text form the note "[Deprecated; will be removed in CUDA 14.0. Use KMD Version
@@ -327,11 +268,8 @@ def _status(text: str, check: Checker) -> str | None:
 
 def _cliques(element: Any, check: Checker) -> Cliques | None:
     """The rows clique_entry of R615, None where there are none."""
-    fabric = element["fabric"][0]
-    cliques = fabric["cliques"][0] if "cliques" in fabric else None
-    rows = cliques.get("clique_entry", []) if isinstance(cliques, dict) else []
     found = []
-    for row in rows[: constants.MAX_CLIQUES]:
+    for row in element.findall("fabric/cliques/clique_entry")[: constants.MAX_CLIQUES]:
         kind = constants.word_of_text(constants.CLIQUE_TYPES, _first(row, "clique_type") or "")
         found.append((kind, check.number("clique_id", _first(row, "clique_id"), UINT32)))
     return cliques_by_kind(found)
@@ -361,14 +299,8 @@ def _health(element: Any, check: Checker) -> Health:
     return rows
 
 
-def _word(
-    table: dict[int, tuple[str, str]],
-    field: str,
-    text: str | None,
-    check: Checker,
-    absent: tuple[str, ...] = _ABSENT,
-) -> str | None:
-    if text is None or text.lower() in absent:
+def _word(table: dict[int, tuple[str, str]], field: str, text: str | None, check: Checker) -> str | None:
+    if text is None or text.lower() in _ABSENT:
         return None
     word = constants.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
     if word is None:

@@ -23,13 +23,13 @@ from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
     UINT32,
     Checker,
+    DriverError,
     Fabric,
     Gpu,
     Health,
@@ -78,15 +78,7 @@ class FabricInfoV2(ctypes.Structure):
 
 
 class FabricInfoV3(ctypes.Structure):
-    _fields_ = (
-        ("version", c_uint),
-        ("clusterUuid", c_uint8 * 16),
-        ("status", c_uint),
-        ("cliqueId", c_uint),
-        ("state", c_uint8),
-        ("healthMask", c_uint),
-        ("healthSummary", c_uint8),
-    )
+    _fields_ = (*FabricInfoV2._fields_, ("healthSummary", c_uint8))
 
 
 class Clique(ctypes.Structure):
@@ -148,15 +140,6 @@ class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
 
 
-class NvmlError(NvlinkError):
-    """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
-
-    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
-        super().__init__(found["code"])
-        self.finding = found
-        self.others = others
-
-
 def version_word(struct: type[ctypes.Structure], version: int) -> int:
     return ctypes.sizeof(struct) | (version << 24)
 
@@ -175,7 +158,7 @@ def query(library: Any = None) -> Raw:
         return {"error": error}
     # No nvmlShutdown at the end: the process ends anyway, and every call can hang.
     return {
-        "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
+        "driver_version": _text(lambda *call: library_call(library, *call) == SUCCESS, "nvmlSystemGetDriverVersion"),
         "count": count,
         "gpus": [_query_gpu(library, index) for index in range(min(count, MAX_GPUS))],
         "seconds": time.monotonic() - began,
@@ -230,11 +213,9 @@ def library_call(library: Any, name: str, *arguments: Any, about: str = "") -> i
     return int(function(*arguments))
 
 
-def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
+def _text(call: Callable[..., bool], name: str) -> str | None:
     buffer = ctypes.create_string_buffer(256)
-    if library_call(library, name, *handle, buffer, c_uint(len(buffer)), about=about) != SUCCESS:
-        return None
-    return buffer.value.decode("utf-8", "replace")
+    return buffer.value.decode("utf-8", "replace") if call(name, buffer, c_uint(len(buffer))) else None
 
 
 def device(library: Any, index: int) -> tuple[Raw, Callable[..., bool] | None]:
@@ -253,10 +234,8 @@ def device(library: Any, index: int) -> tuple[Raw, Callable[..., bool] | None]:
     code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
     if code != SUCCESS:
         return {"index": index, "codes": [code]}, None
-    gpu: Raw = {"index": index, "codes": codes}
-    buffer, pci = ctypes.create_string_buffer(256), PciInfo()
-    if call("nvmlDeviceGetUUID", buffer, c_uint(len(buffer))):
-        gpu["uuid"] = buffer.value.decode("utf-8", "replace")
+    gpu: Raw = {"index": index, "codes": codes, "uuid": _text(call, "nvmlDeviceGetUUID")}
+    pci = PciInfo()
     if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)):
         gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
     return gpu, call
@@ -266,9 +245,7 @@ def _query_gpu(library: Any, index: int) -> Raw:
     gpu, call = device(library, index)
     if call is None:
         return gpu
-    buffer = ctypes.create_string_buffer(256)
-    if call("nvmlDeviceGetName", buffer, c_uint(len(buffer))):
-        gpu["name"] = buffer.value.decode("utf-8", "replace")
+    gpu["name"] = _text(call, "nvmlDeviceGetName")
     module = c_uint()
     if call("nvmlDeviceGetModuleId", ctypes.byref(module)):
         gpu["module_id"] = module.value
@@ -351,7 +328,7 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def read(timeout: float) -> Readings:
-    """Read NVML, of which no call may take ``timeout`` seconds. Raises NvmlError with the finding where it fails."""
+    """Read NVML, of which no call may take ``timeout`` seconds. Raises DriverError with the finding where it fails."""
     return from_reply(ask([query], timeout)[0], timeout)
 
 
@@ -361,7 +338,7 @@ def ask(functions: Sequence[Callable[[], Any]], timeout: float) -> list[child.Re
 
 
 def from_reply(reply: child.Reply, timeout: float) -> Readings:
-    """The reply of a child that ran query() with this time limit, as Readings. Raises NvmlError like read()."""
+    """The reply of a child that ran query() with this time limit, as Readings. Raises DriverError like read()."""
     raw = answer(reply, timeout)
     readings = interpret(raw)
     if raw["seconds"] > timeout:
@@ -370,22 +347,22 @@ def from_reply(reply: child.Reply, timeout: float) -> Readings:
 
 
 def answer(reply: child.Reply, timeout: float) -> Raw:
-    """What a child returned that called NVML for ``timeout`` seconds. Raises NvmlError where it did not, or why not."""
+    """What a child returned that called NVML for ``timeout`` seconds. Raises DriverError where it did not."""
     result = reply.result
     if result.is_busy:
-        raise NvmlError(gpu_finding("driver_unreadable", "slow", seconds=PATIENCE * timeout))
+        raise DriverError(gpu_finding("driver_unreadable", "slow", seconds=PATIENCE * timeout))
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
         call = quoted(where) if where else "loading its library"
         found = gpu_finding("driver_timeout", "nvml", call=call, seconds=timeout)
-        raise NvmlError(found, *stuck(result, "NVML"))
+        raise DriverError(found, *stuck(result, "NVML"))
     if not isinstance(reply.value, dict):
         if result.rc is not None and result.rc < 0:
-            raise NvmlError(gpu_finding("driver_unreadable", "nvml_killed", signal=-result.rc))
+            raise DriverError(gpu_finding("driver_unreadable", "nvml_killed", signal=-result.rc))
         error = quoted(result.error or f"exit status {result.rc}")
-        raise NvmlError(gpu_finding("driver_unreadable", "nvml_not_called", error=error))
+        raise DriverError(gpu_finding("driver_unreadable", "nvml_not_called", error=error))
     if reply.value.get("error"):
-        raise NvmlError(_failure(reply.value["error"]))
+        raise DriverError(_failure(reply.value["error"]))
     return reply.value
 
 

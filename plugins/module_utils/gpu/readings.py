@@ -9,11 +9,13 @@ finding; a value that the tool reports as absent (N/A, Not Supported) is null wi
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable
 from typing import Any, TypedDict, Union
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, HEALTH_BITS, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
 
@@ -27,9 +29,10 @@ _TEXT = re.compile(f"[{_PLAIN}]{{1,256}}")
 _UNSAFE = re.compile(f"[^{_PLAIN}'=]+")
 _SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PCI = re.compile(r"[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]")
-_GUID = re.compile(r"(0x)?[0-9a-f]{1,16}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_GPU_UUID = re.compile(f"[Gg][Pp][Uu]-{_UUID.pattern}")
+_PCI = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
+_GUID = re.compile(r"(0[xX])?[0-9a-fA-F]{1,16}")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 Health = dict[str, Union[str, bool, None]]
@@ -71,6 +74,15 @@ class Gpu(TypedDict):
     platform: dict[str, str | int | None]
 
 
+class DriverError(NvlinkError):
+    """The driver could not be read by one way; ``finding`` is the reason, ``others`` are further findings."""
+
+    def __init__(self, found: HostFinding, *others: HostFinding) -> None:
+        super().__init__(found["code"])
+        self.finding = found
+        self.others = others
+
+
 class Readings:
     """The readings of one tray by one backend; ``complete`` is False when the backend left GPUs out."""
 
@@ -108,16 +120,7 @@ def unknown_gpu(index: int) -> Gpu:
 
 def unknown_health() -> Health:
     """Every health row null: the driver reports no health (older drivers, HGX H100)."""
-    return {
-        "summary": None,
-        "degraded_bandwidth": None,
-        "route_recovery": None,
-        "route_unhealthy": None,
-        "access_timeout_recovery": None,
-        "incorrect_configuration": None,
-        "partition_assigned": None,
-        "fabric_manager_connected": None,
-    }
+    return dict.fromkeys(("summary", *HEALTH_BITS))
 
 
 def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> Cliques | None:
@@ -134,10 +137,7 @@ def cliques_by_kind(entries: Iterable[tuple[str | None, int | None]]) -> Cliques
 
 def tally_cliques(noun: str, cliques: Iterable[Iterable[int]]) -> str:
     """Format how many are in which cliques: ``3 trays in 1; 1 tray in 2, 5``, at most five of these."""
-    numbers: dict[tuple[int, ...], int] = {}
-    for ids in cliques:
-        place = tuple(sorted(ids))
-        numbers[place] = numbers.get(place, 0) + 1
+    numbers = collections.Counter(tuple(sorted(ids)) for ids in cliques)
     rows = [f"{count(numbers[ids], noun)} in {summarize(ids) or 'none'}" for ids in sorted(numbers)]
     return "; ".join(rows[:5] + ([f"{len(rows) - 5} more"] if len(rows) > 5 else []))
 
@@ -186,45 +186,34 @@ class Checker:
 
     def uuid(self, field_name: str, value: Any) -> str | None:
         """A UUID in lower case; None for the all-zero one."""
-        lowered = value.lower() if isinstance(value, str) else value
-        text = self._matching(field_name, lowered, _UUID)
-        return None if text == ZERO_UUID else text
+        text = self._matching(field_name, value, _UUID)
+        return None if text is None or text == ZERO_UUID else text.lower()
 
     def gpu_uuid(self, field_name: str, value: Any) -> str | None:
-        """``GPU-`` and a UUID in lower case."""
-        if isinstance(value, str) and value.strip(" \t\n").upper().startswith("GPU-"):
-            text = self.uuid(field_name, value.strip(" \t\n")[4:])
-            return None if text is None else f"GPU-{text}"
-        if isinstance(value, str) and value.strip(" \t\n").lower() in _ABSENT:
-            return None
-        if value is not None:
-            self.refuse(field_name, value)
-        return None
+        """``GPU-`` and a UUID in lower case; None for the all-zero one."""
+        text = self._matching(field_name, value, _GPU_UUID)
+        return None if text is None or text[4:] == ZERO_UUID else f"GPU-{text[4:].lower()}"
 
     def pci_bus_id(self, field_name: str, value: Any) -> str | None:
         """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi print it, with the long domain."""
-        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _PCI)
-        return None if text is None else text.rjust(len("00000000:00:00.0"), "0")
+        text = self._matching(field_name, value, _PCI)
+        return None if text is None else text.upper().rjust(len("00000000:00:00.0"), "0")
 
     def guid(self, field_name: str, value: Any) -> str | None:
         """A 64-bit GUID as 0x and 16 hexadecimal digits; None for zero."""
-        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _GUID)
+        text = self._matching(field_name, value, _GUID)
         number = 0 if text is None else int(text, 16)
         return f"0x{number:016x}" if number else None
 
     def number(self, field_name: str, value: Any, maximum: int) -> int | None:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if 0 <= value <= maximum:
-                return value
-            self.refuse(field_name, value)
-            return None
-        text = self._matching(field_name, value, _NUMBER)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        text = value if is_number else self._matching(field_name, value, _NUMBER)
         if text is None:
             return None
-        if int(text) > maximum:
-            self.refuse(field_name, value)
-            return None
-        return int(text)
+        if 0 <= int(text) <= maximum:
+            return int(text)
+        self.refuse(field_name, value)
+        return None
 
 
 def clear_unprobed(fabric: Fabric) -> Fabric:

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_uint
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import (
-    SUCCESS,
     FabricInfoV2,
     FabricInfoV3,
     FabricInfoV4,
-    library_call,
+    device,
     opened,
     query,
     version_word,
@@ -45,13 +43,12 @@ def query_raw(given: Any = None) -> Raw:
 
 
 def _answers(library: Any, index: int) -> list[Raw]:
-    handle, about = ctypes.c_void_p(), f" of GPU {index}"
-    code = library_call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
-    if code != SUCCESS:
-        return []
-    rows = []
+    gpu, call = device(library, index)
+    rows: list[Raw] = []
+    if call is None:
+        return rows
     for version, (name, struct) in VERSIONS.items():
         info = struct() if version == 4 else struct(version=version_word(struct, version))
-        code = library_call(library, name, handle, ctypes.byref(info), about=about)
-        rows.append({"version": version, "code": code, "bytes": bytes(info).hex() if code == SUCCESS else ""})
+        filled = bytes(info).hex() if call(name, ctypes.byref(info)) else ""
+        rows.append({"version": version, "code": gpu["codes"][-1], "bytes": filled})
     return rows

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import socket
+import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -96,8 +96,7 @@ def _best_first(texts: Iterable[str], connects_to: str | None, allowed: Sequence
     """
     if allowed:
         return [text for network in allowed for text in texts if _within(text, [network])]
-    family = {text: socket.AF_INET6 if ":" in text else socket.AF_INET for text in texts}
-    usable = (text for text, of in family.items() if interfaces.usable("any", socket.inet_pton(of, text), 0))
+    usable = (text for text in dict.fromkeys(texts) if not interfaces.is_local(ipaddress.ip_address(text)))
     return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
 
 

@@ -41,8 +41,9 @@ def tray_changes(before: Fabric, after: Fabric) -> list[Change]:
 
 def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
     if old is None or new is None:
-        # A new tray has its own name in Slurm and Kubernetes, and no more, unless the site sets it.
-        usual = {"slurm_node": name, "kubernetes_node": name}
+        # A new tray has its own name in Slurm and Kubernetes, and no more, unless the site sets it. Its address, in
+        # which each differs, is a line of structure_diff(), so that trays that are placed alike can share a row.
+        usual = {"slurm_node": name, "kubernetes_node": name, "ansible_host": new and new.get("ansible_host")}
         extra = _steps((*_FIELDS["name"], *_FIELDS["cluster"]), usual, new) if new else []
         why = "; ".join([new["why"], *extra]) if new else "removed"
         kind = "placed" if new else "removed"
@@ -80,7 +81,7 @@ def diff_text(before: Fabric, after: Fabric) -> list[str]:
 
 
 def structure_diff(before: Fabric, after: Fabric) -> list[str]:
-    """The differences of domains, cliques, blocks, clusters and overrides as lines."""
+    """The differences of domains, cliques, blocks, clusters and overrides, and the addresses of new trays, as lines."""
     both = before, after
     lines = list(_rows("domain", before.domains, after.domains))
     lines.extend(_rows("clique", before.cliques, after.cliques))
@@ -94,6 +95,8 @@ def structure_diff(before: Fabric, after: Fabric) -> list[str]:
         names = ({name: dict[str, Any]() for name in mapped(fabric.clusters.get(kind))} for fabric in both)
         lines.extend(_rows(f"{kind} cluster", *names))
     lines.extend(_rows("override", *({f"{row['gate']}, {row['what']}": row for row in one.overrides} for one in both)))
+    for name in natural_sorted(after.trays.keys() - before.trays.keys()):
+        lines.extend(f"tray {name}: {step}" for step in _steps(("ansible_host",), {}, after.trays[name]))
     return lines
 
 

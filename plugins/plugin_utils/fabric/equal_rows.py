@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
@@ -51,10 +52,9 @@ def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = list(dict.fromkeys(str(row.get(key)) for row in rows))
     if len(names) == 1:
         return {**first}
-    cliques = {row["clique"] for row in rows}
     return {
         **first,
-        "clique": cliques.pop() if len(cliques) == 1 else None,
+        "clique": only(row["clique"] for row in rows),
         key: causes.names(names),
         "message": first["message"].replace(first[key], causes.names(names)),
         # A command may have no hostlist.

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 
 _NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.
@@ -74,7 +75,7 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
         # All may be connected while the daemon of one does not answer the others.
         problems += _domain_states(known)
     findings = tuple(
-        keeping_place(finding(code, text, clique=clique, tray=_only(_named_trays(trays)), trays=_named_trays(trays)))
+        keeping_place(finding(code, text, clique=clique, tray=only(_named_trays(trays)), trays=_named_trays(trays)))
         for code, trays, text in problems
     )
     return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, findings)
@@ -82,11 +83,6 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
 
 def _named_trays(trays: str | Sequence[str] | None) -> list[str]:
     return [trays] if isinstance(trays, str) else [*(trays or ())]
-
-
-def _only(trays: Sequence[str]) -> str | None:
-    """The one tray at fault; None for several."""
-    return trays[0] if len(trays) == 1 else None
 
 
 def _without_status(entry: Facts) -> Finding | None:
@@ -183,7 +179,7 @@ def _domain_states(known: _Members) -> Iterator[_Problem]:
         yield (
             "imex_not_ready",
             # One tray may lie on another.
-            _only([tray for tray, number in silent.items() if number > 1]) or _only(list(states)),
+            only([tray for tray, number in silent.items() if number > 1]) or only(states),
             f"All members of clique {known.clique} are ready and connected, but its IMEX domain is"
             f" {summarize(sorted(set(states.values())))} on {summarize(list(states))}{named if silent else unknown},"
             " and restart the clique if that does not help.",
@@ -251,7 +247,7 @@ def _pairs(
 def _common_tray(pairs: Sequence[tuple[str, str, str]]) -> str | None:
     """The one tray that is in every pair, or that alone reports the one pair; None where there is none."""
     common = set.intersection(*({a, b} for a, b, _word in pairs))
-    return pairs[0][0] if len(pairs) == 1 else _only(list(common))
+    return pairs[0][0] if len(pairs) == 1 else only(common)
 
 
 def _named(pairs: Sequence[tuple[str, str, str]]) -> str:

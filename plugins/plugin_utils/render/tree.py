@@ -8,6 +8,7 @@ A manifest in the tree lists what was written, so that files that a person added
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -73,7 +74,9 @@ class Plan:
                 target = self.root / change.path
                 if change.after is None:
                     target.unlink(missing_ok=True)
-                    _prune(target.parent, self.root)
+                    # The root is never empty: it has the manifest, which listed the file.
+                    with contextlib.suppress(OSError):
+                        os.removedirs(target.parent)
                 else:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     # Not durable: files that a crash loses can be generated again.
@@ -154,16 +157,6 @@ def _read(base: Path, path: str) -> bytes | None:
         return atomic.read(str(file), MAX_FLEET_FILE)
     except OSError as error:
         raise RenderError(f"{file}: cannot be read ({error.strerror}): remove it or use another directory") from None
-
-
-def _prune(directory: Path, root: Path) -> None:
-    """Remove directories that became empty, never the root."""
-    while directory != root and root in directory.parents:
-        try:
-            directory.rmdir()
-        except OSError:
-            return
-        directory = directory.parent
 
 
 def _sha256(data: bytes) -> str:

@@ -50,7 +50,9 @@ def _placement(
     for job in map(mapped, as_list(row.get("placement"))):
         placed = [match for text in mapped(job.get("tasks")).values() if (match := _PLACE.search(str(text)))]
         if job.get("rc") != 0:
-            yield _broken("A job", row["block"], job, clique)
+            reason = sentence(job.get("stderr")) or "no error output"
+            ended = "did not end in time" if job.get("rc") is None else f"ended with exit status {job.get('rc')}"
+            yield failure("benchmark_failed", SLURM, f"A job on block {row['block']} {ended} ({reason}).", None, clique)
         channels.append(set())
         for node, address, devices in (match.groups() for match in placed):
             ran.append(node)
@@ -79,15 +81,12 @@ def _program(
     job: Mapping[str, Any], program: Mapping[str, Any], clique: str, trays: Sequence[str]
 ) -> Iterator[Failure]:
     """trays: in the order of the job's tasks, which is that of the nodes' names in Slurm."""
-    kind, name = str(program["kind"]), str(program["name"])
     if job.get("rc") is None:
-        yield failure("benchmark_failed", HARDWARE, f"{name} on clique {clique} did not end in time.", None, clique)
+        message = f"{program['name']} on clique {clique} did not end in time."
+        yield failure("benchmark_failed", HARDWARE, message, None, clique)
         return
     tasks = mapped(job.get("tasks"))
-    if kind not in OF_EACH_TRAY:
-        yield from _read(job, program, str(tasks.get("0", "")), clique, None)
-        return
-    for number, tray in enumerate(trays):
+    for number, tray in enumerate(trays if program["kind"] in OF_EACH_TRAY else [None]):
         yield from _read(job, program, str(tasks.get(str(number), "")), clique, tray)
 
 
@@ -115,9 +114,3 @@ def _read(
         measured = "printed no bandwidth" if reached is None else f"reached {reached:g} GB/s"
         message = f"{where} {measured}; min_bandwidth is {float(limit):g} GB/s."
         yield failure("benchmark_failed", HARDWARE, message, tray, clique)
-
-
-def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:
-    reason = sentence(job.get("stderr")) or "no error output"
-    ended = "did not end in time" if job.get("rc") is None else f"ended with exit status {job.get('rc')}"
-    return failure("benchmark_failed", SLURM, f"{what} on block {block} {ended} ({reason}).", None, clique)

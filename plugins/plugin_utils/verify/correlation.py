@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, LAYERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
@@ -136,7 +137,7 @@ def _of_domains(failures: Sequence[Failure], evidence: Evidence) -> Iterator[Fai
             continue
         for code in [code for code in of_tray[answered[0]] if all(code in of_tray[tray] for tray in answered)]:
             rows = [row for tray in answered for row in of_tray[tray].pop(code)]
-            yield _of_domain(rows, name, parts[0] if len(parts) == 1 else None)
+            yield _of_domain(rows, name, only(parts))
     yield from (row for codes in of_tray.values() for rows in codes.values() for row in rows)
 
 

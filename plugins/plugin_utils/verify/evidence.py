@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import an
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
 
 COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": schemas.MAX_NUMBER}
+COUNT_OR_NONE: Schema = {**COUNT, "type": ["integer", "null"]}
 TEXT: Schema = {"type": "string"}
 TEXT_OR_NONE: Schema = {"type": ["string", "null"]}
 

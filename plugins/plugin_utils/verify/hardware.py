@@ -23,11 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     KEEP_BLOCK,
     Fabric,
     Identity,
-    Observation,
     State,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
@@ -116,16 +115,14 @@ def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
     """One failure for a domain whose cluster UUID or clique IDs changed; followed: the fabric with the new ones."""
     for note in identity.findings(evidence.fabric, followed):
         trays = []
-        cliques = set()
         for tray, now in evidence.observations.items():
-            clique = followed.trays[tray]["clique"]
-            is_changed = now.identity == followed.identity(clique) != evidence.fabric.identity(clique)
-            if is_changed and followed.cliques[clique]["domain"] == note["domain"]:
+            own = followed.trays[tray]["clique"]
+            is_changed = now.identity == followed.identity(own) != evidence.fabric.identity(own)
+            if is_changed and followed.cliques[own]["domain"] == note["domain"]:
                 trays.append(tray)
-                cliques.add(clique)
-        only = cliques.pop() if len(cliques) == 1 else None
         message = note["message"].partition(";")[0]
-        yield failure(note["code"], FABRIC_FILE, message, None, only, trays=trays)
+        clique = only(followed.trays[tray]["clique"] for tray in trays)
+        yield failure(note["code"], FABRIC_FILE, message, None, clique, trays=trays)
 
 
 def _single(evidence: Evidence) -> dict[str, list[str]]:
@@ -164,7 +161,8 @@ def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
     for tray, now in evidence.observations.items():
         place = evidence.fabric.trays[tray]
         clique, known = place["clique"], set(place["gpu_uuids"])
-        owner = _owner(now, owner_of)
+        # The tray to which the fabric file assigns all these GPUs.
+        owner = only(map(owner_of.get, now.gpu_uuids))
         if owner and owner != tray:
             if tray not in swapped:
                 yield _swapped(evidence, tray, owner)
@@ -185,24 +183,13 @@ def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
         yield from _moved(evidence, clique, groups)
 
 
-def _owner(now: Observation, owner_of: dict[str, str]) -> str | None:
-    """The tray to which the fabric file assigns all these GPUs, None where there is none."""
-    owners = {owner_of.get(gpu) for gpu in now.gpu_uuids}
-    return owners.pop() if len(owners) == 1 else None
-
-
 def _swapped(evidence: Evidence, tray: str, other: str) -> Failure:
     both = sorted((tray, other))
-    cliques = {evidence.fabric.trays[name]["clique"] for name in both}
     message = f"{tray} has the GPUs that the fabric file assigns to {other}"
     back = evidence.observations.get(other)
-    message += ", and the reverse." if back and set(back.gpu_uuids) & _gpus_of(evidence, tray) else "."
-    clique = cliques.pop() if len(cliques) == 1 else None
-    return failure("tray_moved", FABRIC_FILE, message, None, clique, trays=both)
-
-
-def _gpus_of(evidence: Evidence, tray: str) -> set[str]:
-    return set(evidence.fabric.trays[tray]["gpu_uuids"])
+    is_both = back and not set(back.gpu_uuids).isdisjoint(evidence.fabric.trays[tray]["gpu_uuids"])
+    message += ", and the reverse." if is_both else "."
+    return failure("tray_moved", FABRIC_FILE, message, None, only(map(evidence.clique_of, both)), trays=both)
 
 
 def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Failure]:
@@ -218,13 +205,9 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
 
 def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Failure]:
     """One failure for a clique of which every tray moved, split or not; else one for each group that moved together."""
-    places = [
-        tray
-        for tray in evidence.answered(clique)
-        if tray in evidence.observations and evidence.observations[tray].identity
-    ]
+    attached = {tray for tray, now in evidence.observations.items() if now.identity}
     moved = [tray for trays in groups.values() for tray in trays]
-    if len(moved) == len(places) > 1:
+    if len(moved) == len(attached.intersection(evidence.fabric.members[clique])) > 1:
         actual = "; ".join(f"{len(trays)} {_where(evidence, identity)}" for identity, trays in groups.items())
         message = f"All {len(moved)} trays of clique {clique} that answer are in another clique: {actual}."
         yield failure("tray_moved", FABRIC_FILE, message, None, clique, trays=moved)
@@ -233,8 +216,7 @@ def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]
         report = "report that they are" if len(trays) > 1 else "reports that it is"
         where = _where(evidence, there)
         message = f"{summarize(trays)} {report} {where}; the fabric file has {clique}."
-        tray = trays[0] if len(trays) == 1 else None
-        yield failure("tray_moved", FABRIC_FILE, message, tray, clique, trays=trays)
+        yield failure("tray_moved", FABRIC_FILE, message, only(trays), clique, trays=trays)
 
 
 def _where(evidence: Evidence, identity: Identity) -> str:

@@ -32,11 +32,7 @@ _ENABLED = ("enabled", "enabled-runtime", "linked", "alias")
 
 def is_there(evidence: Evidence) -> bool:
     """Whether any tray that answered has nvidia-imex, or a process of it."""
-    return any(_has(evidence.imex.get(tray)) for tray in evidence.trays)
-
-
-def _has(imex: Facts | None) -> bool:
-    return imex is not None and bool(imex.get("installed") or imex.get("running"))
+    return any(imex is not None and (imex.get("installed") or imex["running"]) for imex in evidence.imex.values())
 
 
 def check(evidence: Evidence) -> Iterator[Failure]:

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP,
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
@@ -37,12 +37,12 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             message = f"The API server did not answer ({evidence.kubernetes_problem})."
             yield failure("k8s_unreachable", KUBERNETES, message)
         return
-    tray_of = _trays(evidence)
+    tray_of, present = _trays(evidence), _present(evidence, evidence.kubernetes)
     yield from _labels(evidence, evidence.kubernetes, tray_of)
     yield from _readiness(evidence, evidence.kubernetes, tray_of)
-    yield from _slices(evidence, evidence.kubernetes, tray_of)
+    yield from _slices(evidence, evidence.kubernetes, present)
     yield from _domains(evidence, evidence.kubernetes, tray_of)
-    yield from _driver(evidence, evidence.kubernetes, tray_of)
+    yield from _driver(evidence, evidence.kubernetes, present)
 
 
 def compute_domains(evidence: Evidence) -> ComputeDomains | None:
@@ -51,11 +51,9 @@ def compute_domains(evidence: Evidence) -> ComputeDomains | None:
     if snapshot is None or GROUP not in snapshot["groups"]:
         return None
     members: dict[str, dict[str, int]] = defaultdict(dict)
-    there = {labels.name(node) for node in snapshot["nodes"]}
-    for node, tray in _trays(evidence).items():
-        if node in there:
-            row = evidence.fabric.trays[tray]
-            members[row["clique"]][node] = len(row["gpu_uuids"])
+    for node, tray in _present(evidence, snapshot).items():
+        row = evidence.fabric.trays[tray]
+        members[row["clique"]][node] = len(row["gpu_uuids"])
     found = stranded.cliques(snapshot, members)
     return {
         "unknown": [*(f"{row}." for row in stranded.unreadable(snapshot)), *checks.starting(snapshot, STARTING)],
@@ -86,6 +84,12 @@ def _trays(evidence: Evidence) -> dict[str, str]:
     }
 
 
+def _present(evidence: Evidence, snapshot: Snapshot) -> dict[str, str]:
+    """Those of _trays() that the cluster has."""
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    return {node: tray for node, tray in _trays(evidence).items() if node in there}
+
+
 def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
@@ -96,9 +100,8 @@ def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
     for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
         if note["severity"] != INFO:
             trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
-            tray = trays[0] if len(trays) == 1 else None
             layer = FABRIC_FILE if note["code"] == "tray_unplaced" else KUBERNETES
-            yield failure(note["code"], layer, note["message"], tray, note.get("clique"), trays=trays)
+            yield failure(note["code"], layer, note["message"], only(trays), note.get("clique"), trays=trays)
 
 
 def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str, Object]) -> list[str]:
@@ -127,11 +130,8 @@ def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
     for row in snapshot["slices"]:
         spec = mapped(row.get("spec"))
         published[str(spec.get("driver"))][str(spec.get("nodeName"))] += len(as_list(spec.get("devices")))
-    there = {labels.name(node) for node in snapshot["nodes"]}
     drivers = [driver for driver in (DOMAIN_DRIVER, GPU_DRIVER) if driver in published]
     for node, tray in tray_of.items():
-        if node not in there:
-            continue
         clique, known = evidence.fabric.trays[tray]["clique"], len(evidence.fabric.trays[tray]["gpu_uuids"])
         missing = [driver for driver in drivers if node not in published[driver]]
         if missing:
@@ -157,26 +157,21 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
                 wrong[clique, actual].append(tray)
     for (clique, actual), trays in wrong.items():
         message = f"A ComputeDomainClique has {summarize(trays)} in {actual}; the fabric file has clique {clique}."
-        tray = trays[0] if len(trays) == 1 else None
-        yield failure("dra_node_outdated", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
+        yield failure("dra_node_outdated", KUBERNETES, message, only(trays), clique, trays=sorted(set(trays)))
 
 
 def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
-    there = {labels.name(node) for node in snapshot["nodes"]}
     imex = {tray: cast(Object, facts) for tray, facts in evidence.imex.items() if facts}
     placed = {
         tray: preflight.Tray(
             node, {"clique": evidence.fabric.clique_text(evidence.fabric.trays[tray]["clique"])}, imex.get(tray)
         )
         for node, tray in tray_of.items()
-        if node in there
     }
     for row in checks.live(snapshot, placed, STARTING):
         trays = [tray_of[node] for node in row.get("nodes", ()) if node in tray_of] or [
             *filter(None, [row.get("tray")])
         ]
-        tray = trays[0] if len(trays) == 1 else None
-        cliques = {evidence.fabric.trays[name]["clique"] for name in trays}
-        clique = cliques.pop() if len(cliques) == 1 else None
-        yield failure(row["code"], KUBERNETES, row["message"], tray, clique, trays=trays, severity=row["severity"])
+        tray, clique, severity = only(trays), only(map(evidence.clique_of, trays)), row["severity"]
+        yield failure(row["code"], KUBERNETES, row["message"], tray, clique, trays=trays, severity=severity)

@@ -23,11 +23,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     COUNT,
+    COUNT_OR_NONE,
     TEXT,
     Evidence,
     fits,
@@ -47,15 +47,14 @@ class Known(TypedDict):
     xid_at: float
 
 
-_COUNT_OR_NONE: Schema = {**COUNT, "type": ["integer", "null"]}
 _GPU = schemas.compiled(
     form(
         uuid=TEXT,
         index=COUNT,
         link_count={**COUNT, "maximum": links.MAX_LINKS},
         unknown_counters={"type": "array"},
-        counters=rows(link=COUNT, recoveries=_COUNT_OR_NONE),
-        links=rows(state={}, speed=_COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
+        counters=rows(link=COUNT, recoveries=COUNT_OR_NONE),
+        links=rows(state={}, speed=COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
     )
 )
 _KNOWN_LINKS = schemas.compiled(

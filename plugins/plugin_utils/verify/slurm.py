@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, SLURM, TIERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import of_trays
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
@@ -114,8 +114,9 @@ def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iter
             # Files that refuse it may do so on purpose.
             severity = WARNING if same else None
             trays = [tray_of[node] for node in nodes if node in tray_of]
-            tray = trays[0] if len(trays) == 1 else None
-            yield failure("slurm_reconfigure_needed", SLURM, message, tray, trays=trays, severity=severity, cause=cause)
+            yield failure(
+                "slurm_reconfigure_needed", SLURM, message, only(trays), trays=trays, severity=severity, cause=cause
+            )
         elif kind == "all" and not same and (rehearsed or row.get("predicted")):
             message = f"slurmctld refuses {job}, all that are usable ({sentence(row.get('reason'))}){files}."
             yield failure("slurm_reconfigure_needed", SLURM, message)
@@ -229,10 +230,8 @@ def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure
         for tray in trays
     )
     message = f"slurmctld has {rows}."
-    cliques = {evidence.clique_of(tray) for tray in trays}
-    tray = trays[0] if len(trays) == 1 else None
-    clique = cliques.pop() if len(cliques) == 1 else None
-    return failure("slurm_blocks_differ", SLURM, message, tray, clique, trays=trays)
+    clique = only(map(evidence.clique_of, trays))
+    return failure("slurm_blocks_differ", SLURM, message, only(trays), clique, trays=trays)
 
 
 def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
@@ -244,7 +243,7 @@ def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
         )
         return failure("slurm_blocks_differ", SLURM, message, None, clique, trays=trays)
     message = f"slurmctld has {summarize(trays)} in no block; the fabric file has block {block}."
-    return failure("slurm_blocks_differ", SLURM, message, trays[0] if len(trays) == 1 else None, clique, trays=trays)
+    return failure("slurm_blocks_differ", SLURM, message, only(trays), clique, trays=trays)
 
 
 def check_tiers(evidence: Evidence) -> Iterator[Failure]:

@@ -79,10 +79,7 @@ def dcgmi_diag(text: str) -> Result:
         raise ToolError("dcgmi diag -j printed no test; see its output on the trays.")
     failed = []
     for test in tests:
-        for result in map(mapped, as_list(test.get("results"))):
-            if str(result.get("status", "")).lower() in _BAD:
-                why = "; ".join(_warnings(result)) or "no reason given"
-                failed.append(f"{test['name']} ({why})")
+        failed += [f"{test['name']} ({why})" for _result, why in _failed(test)]
     return Result(failed=tuple(dict.fromkeys(failed)))
 
 
@@ -101,12 +98,10 @@ def dcgmi_mndiag(text: str) -> Result:
     failed = [str(broken)] if broken else []
     for test in tests:
         name, found = test.get("name"), []
-        for result in map(mapped, as_list(test.get("results"))):
-            if str(result.get("status", "")).lower() in _BAD:
-                where = f"{result.get('entity_group')} {result.get('entity_id')}"
-                host = hosts.get(result.get("host_id"), f"host {result.get('host_id')}")
-                why = "; ".join(_warnings(result)) or "no reason given"
-                found.append(f"{name}, {where} of {host} ({why})")
+        for result, why in _failed(test):
+            where = f"{result.get('entity_group')} {result.get('entity_id')}"
+            host = hosts.get(result.get("host_id"), f"host {result.get('host_id')}")
+            found.append(f"{name}, {where} of {host} ({why})")
         if not found and str(test.get("status", "")).lower() != "pass":
             why = mapped(test.get("mpi_error")).get("warning") or "no reason given"
             found.append(f"{name}: {test.get('status')} ({why})")
@@ -135,14 +130,13 @@ def _tests(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
         yield from _tests(part, depth + 1)
 
 
-def _warnings(result: Mapping[str, Any]) -> list[str]:
-    """Warnings of a result: strings in DCGM 3, from 3.3 on mappings with a string."""
-    found = []
-    for row in as_list(result.get("warnings")):
-        text = row.get("warning") if isinstance(row, Mapping) else row
-        if isinstance(text, str):
-            found.append(text)
-    return found
+def _failed(test: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """(a failed result of a test, its warnings): strings in DCGM 3, from 3.3 on mappings with a string."""
+    for result in map(mapped, as_list(test.get("results"))):
+        if str(result.get("status", "")).lower() in _BAD:
+            rows = as_list(result.get("warnings"))
+            found = (row.get("warning") if isinstance(row, Mapping) else row for row in rows)
+            yield result, "; ".join(text for text in found if isinstance(text, str)) or "no reason given"
 
 
 PARSERS = {

@@ -24,13 +24,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import COUNT, Evidence, fits, form
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
+    COUNT_OR_NONE,
+    Evidence,
+    fits,
+    form,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware import RECOVERY
 
-_COUNT_OR_NONE: Schema = {**COUNT, "type": ["integer", "null"]}
 _ROW = schemas.compiled(
     form(
         xid={"enum": [*XIDS]},
@@ -39,8 +42,8 @@ _ROW = schemas.compiled(
         fatal={"type": "boolean"},
         boot={"type": "boolean"},
         action={"type": ["string", "null"], "pattern": r"\A[a-z0-9_]{1,32}\Z"},
-        gpu=_COUNT_OR_NONE,
-        link=_COUNT_OR_NONE,
+        gpu=COUNT_OR_NONE,
+        link=COUNT_OR_NONE,
     )
 )
 _WORST_FIRST = (*RECOVERY.values(), "switch_side", "watch")

@@ -11,7 +11,11 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import unknown_gpu, unknown_health
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
+    DriverError,
+    unknown_gpu,
+    unknown_health,
+)
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 HEALTHY = {
@@ -27,7 +31,7 @@ HEALTHY = {
 
 
 def _failure(text: str) -> dict[str, Any]:
-    with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
+    with pytest.raises(DriverError) as caught:
         nvidia_smi.parse_xml(text)
     return worded(caught.value.finding)
 
@@ -335,7 +339,7 @@ def test_a_gpu_without_a_handle_next_to_the_others_is_one_finding(tmp_path: Path
 def test_a_failing_program_is_a_finding_within_the_timeout(
     tmp_path: Path, script: str, timeout: float, code: str
 ) -> None:
-    with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
+    with pytest.raises(DriverError) as caught:
         nvidia_smi.read(
             trays.script(tmp_path / "nvidia-smi", script) if script else str(tmp_path / "nvidia-smi"), timeout
         )

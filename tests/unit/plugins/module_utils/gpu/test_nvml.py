@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, Readings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Checker, DriverError, Readings
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ Tray = Callable[..., None]
 
 
 def _failure(timeout: float = 20) -> dict[str, Any]:
-    with pytest.raises(nvml.NvmlError) as caught:
+    with pytest.raises(DriverError) as caught:
         nvml.read(timeout)
     return worded(caught.value.finding)
 

@@ -202,9 +202,7 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: resume x=1")
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
     # What a user wrote there is neither the state of the node nor the name of another.
-    assert found["r01t03"] == Node(
-        frozenset({"DOWN"}), "bad State=IDLE NodeName=r01t02", "root@2026-11-21T11:16:27"
-    )
+    assert found["r01t03"] == Node(frozenset({"DOWN"}), "bad State=IDLE NodeName=r01t02", "root@2026-11-21T11:16:27")
 
 
 def with_spares(folder: Path, refused: str = "nothing") -> Slurm:

@@ -49,7 +49,7 @@ SITUATIONS = [
         reads(prolog_files=["/sched/alps/prolog.d/90-imex_prolog.sh"]),
         "error",
         "imex_two_owners",
-        f"{ALL}one of them: r01t01: IMEX has more than one owner here: prolog (/sched/alps/prolog.d/90-imex_prolog.sh mentions",
+        f"{ALL}one of them: r01t01: IMEX has more than one owner here: prolog (/sched/alps/prolog.d/90-imex_prolog.sh",
         "stop the owner that is not imex_owner",
     ),
     Situation(
