@@ -75,9 +75,6 @@ def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
 def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
     racks.exec("ctl", "sh", "-c", WITHOUT_BLOCKS)
     shell.type("git init -q")
-    if page == "README.md":
-        # Its runs have Ansible's own output, where -v shows the rehearsal's result.
-        shell.more["ANSIBLE_VERBOSITY"] = "1"
     shell.follow(page)
     assert shell.astray == []
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
@@ -92,6 +89,8 @@ def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, she
             assert set(shell.reported.split()[-2:]) in ({"r01t01", "r01t02"}, {"r01t03", "r01t04"}), "not in one block"
     assert shell.missing(page) == [], shell.reported
     if page == "README.md":
+        shell.more.update(ANSIBLE_STDOUT_CALLBACK="default", ANSIBLE_VERBOSITY="1")
+        shell.type(f"{SLURM} --check -e slurm_topology_rehearse=always")
         assert shell.missing("docs/rehearsal.md") == [], shell.reported
 
 

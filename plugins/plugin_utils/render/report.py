@@ -101,7 +101,7 @@ def _sentence(
     for found in capacities:
         trays = {tray.name for tray in shown.trays if (tray.slurm_cluster or "") == found.cluster}
         unknown = len(trays.difference(context.nodes or ()))
-        doubt = f" if Slurm has drained none (its states of {count(unknown, 'tray')} are not known)" if unknown else ""
+        doubt = f" (Slurm's states of {count(unknown, 'tray')} are not known)" if unknown else ""
         verb = "is" if found.best.trays == 1 else "are"
         owner = f" of cluster {found.cluster}" if found.cluster else ""
         jobs = f"jobs of {count(found.best.segment, 'tray')}"

@@ -66,11 +66,11 @@ RMA = {**IDLE, "r02t04": "DRAIN+IDLE: RMA 4711 <b>\x1b[2J"}
 @pytest.mark.parametrize(
     ("nodes", "without", "sentence"),
     [
-        (None, (), "8 of 8 trays are usable by jobs of 4 trays if Slurm has drained none (its states of 8 trays are not"
+        (None, (), "8 of 8 trays are usable by jobs of 4 trays (Slurm's states of 8 trays are not"
          " known); none needs attention."),
         (IDLE, (), "8 of 8 trays are usable by jobs of 4 trays; none needs attention."),
-        ({tray: IDLE[tray] for tray in IDLE if tray != "r01t01"}, (), "8 of 8 trays are usable by jobs of 4 trays if"
-         " Slurm has drained none (its states of 1 tray are not known); none needs attention."),
+        ({tray: IDLE[tray] for tray in IDLE if tray != "r01t01"}, (), "8 of 8 trays are usable by jobs of 4 trays"
+         " (Slurm's states of 1 tray are not known); none needs attention."),
         (RMA, (), "7 of 8 trays are usable by jobs of 1 tray; r02t04 needs attention."),
         ({**IDLE, "r02t04": "IDLE+RESERVED"}, (), "7 of 8 trays are usable by jobs of 1 tray;"
          " none needs attention."),
