@@ -334,7 +334,7 @@ ALONE = {"policy": "drain", "members": [["r01t02", ADDRESSES["r01t02"]]], "sha25
     ("changes", "of_second", "script", "reason"),
     [
         ({"max_requeues": 0}, {}, "", "NV_ERR_IN_USE"),
-        ({"channel0": True}, {}, "", "the driver has no IMEX channels"),
+        ({"channel0": True, "proc_devices": "/dev/null"}, {}, "", "the driver has no IMEX channels"),
         ({}, {}, FOREIGN, "that neither a job nor nvidia-imex.service started"),
         # Its own prolog finds no other member and succeeds; that of the other reads its settings.
         ({"policy": "drain", "clique": TRAYS}, ALONE, "", "r01t02 and this tray have different members of clique a"),
@@ -544,7 +544,7 @@ OWNED = {
 # leaves for a slurm.conf that still names them.
 PRUNED = " ".join(f"-path {path} -prune -o" for path in ("/run/systemd", "/var/lib/apt", "/etc/slurm"))
 OTHERS = f"find /etc /usr/local /run /var/lib {PRUNED} -name '*nvlink*' -not -path '*/nvlink-lab*' -print"
-# The lab's kernel has no IMEX channels, so a test uses the major of terminals, whose devices containers may create.
+# Of the test alone, with the major of terminals, whose devices containers may create.
 DEVICES = "/root/devices"
 INITRAMFS = "/usr/local/sbin/update-initramfs"
 
