@@ -117,7 +117,7 @@ FAULTS = (
     Fault("gate_that_never_objects", "fabric", "plugins/plugin_utils/fabric/gates.py",
           "known = {serial for domain in step.previous", "known = {serial for domain in step.fabric"),
     Fault("zero_uuid_is_real", "gpu", "plugins/module_utils/gpu/readings.py",
-          "None if text == ZERO_UUID else text", 'None if text == ZERO_UUID.replace("-", "") else text'),
+          "None if text is None or text == ZERO_UUID else", "None if text is None else"),
     Fault("tray_with_missing_gpus_attached", "gpu", "plugins/module_utils/gpu/facts.py",
           "whole = complete and len(probed)", "whole = len(probed)"),
     Fault("clique_of_another_operation", "gpu", "plugins/module_utils/gpu/nvml.py",
