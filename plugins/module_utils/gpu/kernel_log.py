@@ -169,13 +169,12 @@ def _read(gpus: Sequence[Any]) -> tuple[list[Row], int, bool, int]:
                 yield line.decode("utf-8", "replace")
 
     env = {**os.environ, "LC_ALL": "C"}
-    with subprocess.Popen(
+    with subprocess.Popen(  # pylint: disable=ansible-bad-function  # its output is filtered while it runs
         [*command, "_TRANSPORT=kernel"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env
     ) as process:
-        assert process.stdout is not None
         timer = threading.Timer(TIMEOUT, process.kill)
         timer.start()
-        found = rows(lines(process.stdout), gpus, time.time() - DAYS * 86400)
+        found = rows(lines(process.stdout or ()), gpus, time.time() - DAYS * 86400)
         timer.cancel()
     complete = process.returncode != -signal.SIGKILL
     return found, read, complete, process.returncode if complete else 0
