@@ -86,7 +86,7 @@ class ActionModule(ControllerAction):
     def _acknowledged(self, variables: Variables) -> Result:
         """Set the entries of trays in repair in the state file."""
         options, path = self.options, self.options["fabric_file"]
-        until = acknowledging.until(options["until"], datetime.datetime.now(datetime.UTC))
+        until = acknowledging.until(options["until_date"], datetime.datetime.now(datetime.UTC))
         by = audit.who(trust.controller_value(variables, "awx_user_name"), None)
         who = by.get("awx_user") or by.get("sudo_user") or by["user"]
         entry = {"reason": options["reason"], "who": who, "until": until}

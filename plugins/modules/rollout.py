@@ -124,7 +124,7 @@ options:
       and none of its trays is drained or changed.
     type: str
     default: ""
-  until:
+  until_date:
     description: With O(state=acknowledged), the date or time at which the trays are no longer in repair.
     type: str
     default: ""

@@ -71,7 +71,7 @@ def test_a_clique_with_unchanged_trays_alone_is_finished_before_the_first_wave(r
 
 def test_a_tray_in_repair_fails_no_run_and_is_no_more_in_repair_when_it_is_resumed(run: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "fabric.json")
-    repair = {"state": "acknowledged", "fabric_file": path, "reason": "RMA 4711", "until": "2999-12-24"}
+    repair = {"state": "acknowledged", "fabric_file": path, "reason": "RMA 4711", "until_date": "2999-12-24"}
     said = [run("localhost", trays="r01t[01-02],r02t01", **repair) for _again in (1, 2)]
     assert said[0]["text"][0] == "r01t01: acknowledged until 2999-12-24T00:00:00Z"
     assert [row["changed"] for row in said] == [True, False]
