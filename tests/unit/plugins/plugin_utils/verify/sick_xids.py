@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml
@@ -36,7 +36,7 @@ def log(*lines: str) -> str:
     )
 
 
-def of_all(trays: Iterable[str], *lines: str, **changes: object):  # type: ignore[no-untyped-def]
+def of_all(trays: Iterable[str], *lines: str, **changes: object) -> Callable[[System], None]:
     """All these trays have these lines in their log, and their GPUs these changes."""
 
     def sicken(system: System) -> None:
