@@ -14,9 +14,9 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import steps as capture
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, hosts, inventory
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import steps as doctor
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, host_checks, inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_run, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -54,7 +54,7 @@ class ActionModule(GuardedAction):
         if options["step"] == "plan":
             return doctor.plan(read, options["fabric_file"])
         rows, found = doctor.evaluate(read, options["fabric_file"], task_vars)
-        text = checks.summary(rows, len(found.trays), len(hosts.answered(found.trays)))
+        text = checks.summary(rows, len(found.trays), len(host_checks.answered(found.trays)))
         verdict = checks.verdict(rows, text)
         if options["path"]:
             try:

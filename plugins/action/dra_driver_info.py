@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.dra_driver_info import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import role_phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 
@@ -19,4 +19,4 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        return phases.run(options, task_vars.get("hostvars") or {}, self._task.check_mode)
+        return role_phases.run(options, task_vars.get("hostvars") or {}, self._task.check_mode)

@@ -15,7 +15,7 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique, phases, rows, run_store, variables
@@ -77,7 +77,7 @@ class ActionModule(GuardedAction):
                 # A template that renders nothing is None for Ansible.
                 texts[path] = str(self._templar.template(trust_as_template(text)) or "")
             except AnsibleError as error:
-                raise files.ImexError(
+                raise formats.ImexError(
                     f"imex_{name}_template: {template} cannot be rendered ({error}); correct it."
                 ) from None
         return texts
@@ -89,7 +89,7 @@ class ActionModule(GuardedAction):
         for name in domain.TLS_FILES:
             path = paths.get(name)
             if not path:
-                raise files.ImexError(f"imex_tls_files: {name} is missing; set it to a file.")
+                raise formats.ImexError(f"imex_tls_files: {name} is missing; set it to a file.")
             if change.certificate and change.changes_nothing and not os.path.exists(path):
                 # No tray has this text, so its file counts as changed.
                 contents[name] = "to be made\n"
@@ -99,7 +99,7 @@ class ActionModule(GuardedAction):
                 if not contents[name].strip():
                     raise ValueError("it is empty")
             except (AnsibleError, OSError, ValueError) as error:
-                raise files.ImexError(
+                raise formats.ImexError(
                     f"imex_tls_files, {name}: {path} cannot be read ({error}); name a file of the controller."
                 ) from None
         return contents

@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file

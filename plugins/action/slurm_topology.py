@@ -10,12 +10,18 @@ from collections.abc import Mapping, Sequence
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, YAML, Block
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES, YAML, Block
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, gates, observed, planning, steps
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
+    changes,
+    observed,
+    plan_gates,
+    planning,
+    steps,
+)
 
 
 class ActionModule(steps.SteppedAction):
@@ -44,7 +50,7 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         skipped = bool(seen.acting) and self.options["standby"] == "skip"
         answer = self.rehearse(plan, plan.topology)
-        plan.findings += gates.check_live(answer.get("undone") or "", self.options["override"])
+        plan.findings += plan_gates.check_live(answer.get("undone") or "", self.options["override"])
         stopped = bool(plan.stopped_by()) or skipped
         if not stopped and not self._task.check_mode and (plan.changed or plan.waits_for):
             self.step("transact", plan.change())
@@ -60,7 +66,7 @@ class ActionModule(steps.SteppedAction):
         change["override"] = "" if live.GATE in override else planning.OVERRIDE
         answer = self.step("rehearse", change, "override")
         written = answer["written"]
-        self.found = gates.check_live(answer.get("undone") or "", override)
+        self.found = plan_gates.check_live(answer.get("undone") or "", override)
         changed = bool(written) and not changes.stopping(self.found)
         if changed and not self._task.check_mode:
             self.step("transact", change)

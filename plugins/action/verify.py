@@ -15,7 +15,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
@@ -29,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
@@ -39,7 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     mapped,
     sentence,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
 
@@ -74,7 +74,7 @@ class ActionModule(ControllerAction):
         evidence = _evidence(fabric, path, options, task_vars, links, is_found)
         verdict = verify.verify(evidence, _now())
         if verdict_file:
-            kept = {**verdict, "links": verify.links.memory(evidence)}
+            kept = {**verdict, "links": verify.links_check.memory(evidence)}
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
         if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]
@@ -184,4 +184,9 @@ def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) 
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
-    return [summary, *skipped, *formatting.lines(rows, remedy), *kubernetes.stranded_lines(verdict["compute_domains"])]
+    return [
+        summary,
+        *skipped,
+        *formatting.lines(rows, remedy),
+        *kubernetes_check.stranded_lines(verdict["compute_domains"]),
+    ]

@@ -590,15 +590,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if known and (not live_options or InventoryModule.asks_others):
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import overlay
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         merged = self._observe(live_options, known[0] if known else None, now, path, cache)
         for row in merged.findings:
             self.display.warning(row["message"])
         if known:
-            return live.overlaid(*known, merged.observations, now)
-        return live.provisional(merged.observations, now, self.inventory.groups)
+            return overlay.overlaid(*known, merged.observations, now)
+        return overlay.provisional(merged.observations, now, self.inventory.groups)
 
     def _observe(self, live_options: Mapping[str, Any], known: Fabric | None, now: str, path: str, cache: bool) -> Any:
         """What the live sources report (merging.Merged), from the cache where it has an answer for the same options.
@@ -606,7 +606,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         known: the content of the fabric file where that is a source too; then an outage is a warning, and its answer
         is not cached.
         """
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live, merging
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging, overlay
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
         placed = known.trays if known else {}
@@ -621,12 +621,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             return query()
         asked = json.dumps([live_options, trays, nodes], sort_keys=True, default=str)
         key = f"{self.get_cache_key(path)}_{hashlib.sha256(asked.encode()).hexdigest()}"
-        cached = live.unpack(self._cache.get(key)) if cache else None
+        cached = overlay.unpack(self._cache.get(key)) if cache else None
         if cached is not None:
             return cached
         merged = query()
         if not merged.outage:
-            self._cache[key] = live.pack(merged)
+            self._cache[key] = overlay.pack(merged)
         return merged
 
     def _fill(self, planned: Plan, everywhere: Mapping[str, Any]) -> None:

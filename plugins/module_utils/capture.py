@@ -17,8 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, sub
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml, structs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import DriverError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 # 8 GPUs print 240 kB; `scontrol show config` and the topology of 10,000 nodes are below 100 kB.
 MAX_CHARACTERS = 2 * 1024 * 1024

@@ -134,11 +134,11 @@ class _Tray:
         return fabric_facts.gather(options.backend, options.nvidia_smi, options.timeout, options.ip)
 
     def _imex(self) -> Part:
-        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, survey
+        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import assembly, survey
 
         options = self._options
         fabric = self._selected_gpu()
-        return facts.assemble(
+        return assembly.assemble(
             survey.survey(
                 options.imex_config_file,
                 options.imex_record_file,

@@ -435,11 +435,11 @@ trays:
 
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, doctor
+from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, inspection
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
-ON_HOST = {"inspect": doctor.inspect, "capture": capture.read}
+ON_HOST = {"inspect": inspection.inspect, "capture": capture.read}
 """Step -> its function of the options; the action plugin does the other steps on the controller."""
 CONNECT = {
     "name": {"type": "str", "required": True},

@@ -172,7 +172,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Row
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Row
 
 # The action plugin validates its options with this.
 ARGUMENT_SPEC: dict[str, Specification] = {

@@ -286,11 +286,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, standby, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, slurmd_host, standby
 
 STEPS = {
-    "prepare_tray": tray.prepare,
-    "start_tray": tray.start,
+    "prepare_tray": slurmd_host.prepare,
+    "start_tray": slurmd_host.start,
     "configure": cluster.configure,
     "install_key": keys.install_on_backup,
     "read_files": standby.read_files,

@@ -201,11 +201,11 @@ class Site:
             self._clone(clique, cliques[clique], sample)
 
     def _clone(self, clique: str, members: Sequence[tuple[str, str]], sample: Path) -> None:
-        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 
-        text = files.render_nodes([address for _name, address in members])
+        text = formats.render_nodes([address for _name, address in members])
         record = json.loads((sample / "etc/nvidia-imex/nvlink.json").read_text())
-        record.update(clique=clique, sha256=files.digest(text))
+        record.update(clique=clique, sha256=formats.digest(text))
         for name, _address in members:
             upper = self.trays / name / "upper"
             if upper != sample:

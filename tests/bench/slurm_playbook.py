@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
@@ -60,7 +60,7 @@ def _runs(made: Slurmctld, racks: int, scratch: Path) -> list[tuple[str, float, 
         # 24.11 starts with topology/block only with a block.
         first = next(iter(fabric.members.values()))
         line = f"BlockName=first Nodes={','.join(fabric.trays[tray]['slurm_node'] for tray in first)}\n"
-        (made.conf_dir / files.FILE_NAMES[files.CONF]).write_text(line)
+        (made.conf_dir / scontrol.FILE_NAMES[scontrol.CONF]).write_text(line)
     made.start()
     # Modules run inside, as on the controller's host.
     python = folder / "python"

@@ -27,12 +27,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import DriverError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, status
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats as imex_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, nodes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol as slurm_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML, Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
@@ -41,7 +41,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     fabric_file,
     gates,
     inventory_vars,
-    live,
+    overlay,
     policy,
     proposal,
 )
@@ -102,7 +102,7 @@ def target(inputs: st.SearchStrategy[Any], *errors: type[Exception]) -> Callable
     return register
 
 
-FABRIC, STATE = live.provisional(simulation.discover({"racks": 2, "trays_per_rack": 2}, NOW).observations, NOW)
+FABRIC, STATE = overlay.provisional(simulation.discover({"racks": 2, "trays_per_rack": 2}, NOW).observations, NOW)
 FACTS = next(iter(simulated.fleet(racks=1, trays_per_rack=1, gpus_per_tray=2, observed_at=NOW).values()))
 _FABRIC = FABRIC.as_dict()
 _CLUSTERED = {
@@ -192,7 +192,7 @@ def read_kubeconfig(document: Any) -> None:
 def _placed(observation: Observation) -> None:
     """What is done with an observation: it is placed next to a good tray, and the result is written as JSON."""
     others = simulation.discover({"racks": 1, "trays_per_rack": 2}, NOW).observations
-    fabric, state = live.provisional([*others, observation], NOW)
+    fabric, state = overlay.provisional([*others, observation], NOW)
     fabric_file.parse(fabric_file.serialise(fabric), "fabric.json")
     fabric_file.check_schema(fabric_file.decode(fabric_file.serialise(state), "state"), "state-1", "state")
 

@@ -16,12 +16,12 @@ import json
 import os
 import sys
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import plan_gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
@@ -73,7 +73,7 @@ def survey(slurmctld: Slurmctld) -> Observed:
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:
     """A plan with all gates overridden, since most tests are about what follows them."""
-    desired.setdefault("override", tuple(gates.GATES))
+    desired.setdefault("override", tuple(plan_gates.GATES))
     return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **desired))
 
 
@@ -157,7 +157,7 @@ def task(name: str, slurmctld: Slurmctld, *arguments: str, **options: Any) -> di
 def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *arguments: str, **options: Any) -> dict[str, Any]:
     """slurm_topology with these blocks and all gates overridden."""
     given = [{"name": block.name, "nodes": list(block.nodes)} for block in blocks]
-    return task("slurm_topology", slurmctld, *arguments, blocks=given, override=list(gates.GATES), **options)
+    return task("slurm_topology", slurmctld, *arguments, blocks=given, override=list(plan_gates.GATES), **options)
 
 
 def wait_for(happens: Callable[[], bool], seconds: float = 60) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, topology_files
 
 from .slurm_site import survey
@@ -28,8 +28,8 @@ class Stage:
 
     def __init__(self, slurmctld: Slurmctld) -> None:
         self.slurmctld = slurmctld
-        self.style = files.CONF if slurmctld.suite == "trixie" else files.YAML
-        self.name = "default" if self.style == files.CONF else "nvlink"
+        self.style = scontrol.CONF if slurmctld.suite == "trixie" else scontrol.YAML
+        self.name = "default" if self.style == scontrol.CONF else "nvlink"
         self.code = slurmctld.log.parent / "code"
         here = self.code / "ansible_collections" / "rackscale" / "nvlink"
         shutil.copytree(UTILS, here / "plugins" / "module_utils", ignore=shutil.ignore_patterns("__pycache__"))
@@ -51,8 +51,8 @@ class Stage:
             blocks=tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks),
             block_sizes=tuple(sizes),
         )
-        writes = {str(folder / files.FILE_NAMES[self.style]): topology_files.render([topology], self.style)}
-        if self.style == files.CONF:
+        writes = {str(folder / scontrol.FILE_NAMES[self.style]): topology_files.render([topology], self.style)}
+        if self.style == scontrol.CONF:
             writes[str(folder / "slurm.conf")] = (folder / "slurm.conf").read_text() + "TopologyPlugin=topology/block\n"
         return {
             "conf_dir": str(folder),

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, job_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages as pinned
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
@@ -476,7 +476,7 @@ def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     site.logs("r01t01", "did not end by SIGTERM")
     assert "did not end" not in site.journal("r01t02")
     # Its unclean stop does not delay the next job.
-    assert site.on("r01t01", f"ls {files.PERSIST_FILE} 2>/dev/null") == ""
+    assert site.on("r01t01", f"ls {formats.PERSIST_FILE} 2>/dev/null") == ""
     site.order("r01t01", imex="ok", imex_imports="false")
     assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
     assert site.roles.role(imex_owner="job", **ROLE).rc == 0
@@ -502,7 +502,7 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
     site.is_clean()
     number = site.submit("-N4", "srun sleep 300")
     site.is_ready("r01t03")
-    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {files.CONFIG_FILE}")
+    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {formats.CONFIG_FILE}")
     shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=60).strip())"
     certificate = site.on("r01t03", f"cat {domain.TLS_FILES['certificate']}")
     assert certificate.strip() == site.on("r01t04", f'python3 -c "{shown}"').strip() != ""
@@ -531,7 +531,7 @@ WALKS = {
 }
 WANTED = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
 OFFERED = {domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, WANTED}
-OF_SERVICE = {*OFFERED, domain.PROGRAM, domain.START_APPROVAL, files.RECORD_FILE, files.NODES_FILE}
+OF_SERVICE = {*OFFERED, domain.PROGRAM, domain.START_APPROVAL, formats.RECORD_FILE, formats.NODES_FILE}
 # The files of each owner. Under driver_managed the node list is not changed.
 OWNED = {
     "domain": {*OF_SERVICE, domain.MODPROBE, pinned.APT_PIN},
@@ -556,7 +556,7 @@ def state_of(racks: Racks, tray: str) -> tuple[list[str], set[str]]:
         "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex nvlink-imex-list.socket;"
         "pgrep -xc nvidia-imex; ls /dev/nvidia-caps-imex-channels 2>/dev/null",
     )
-    every = set().union(*OWNED.values(), domain.TLS_FILES.values(), [files.PERSIST_FILE])
+    every = set().union(*OWNED.values(), domain.TLS_FILES.values(), [formats.PERSIST_FILE])
     return state.split(), set(racks.read(tray, f"ls -d {' '.join(every)} 2>/dev/null; {OTHERS}").split())
 
 
@@ -591,7 +591,7 @@ def walk(racks: Racks, owners: dict[str, str]) -> dict[str, Any]:
             assert job_files.PROGRAM in there
             there &= set().union(*OWNED.values())
         left = {job_files.PROGRAM, str(Path(domain.START_APPROVAL).parent), RUN}
-        left |= {files.NODES_FILE} if owner == domain.DRIVER else set()
+        left |= {formats.NODES_FILE} if owner == domain.DRIVER else set()
         assert there - left == OWNED[owner] - left, (tray, owner, play.text)
     return {"trays": trays, **chosen}
 

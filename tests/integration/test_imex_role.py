@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from . import test_isvctl
@@ -164,10 +164,10 @@ class Racks:
         return all(self.status(tray) == "UP" for tray in trays or TRAYS)
 
     def lists(self, trays: list[str] | None = None) -> list[str]:
-        return self.on(trays or TRAYS, f"cat {files.NODES_FILE}")
+        return self.on(trays or TRAYS, f"cat {formats.NODES_FILE}")
 
     def record(self, tray: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.read(tray, f"cat {files.RECORD_FILE}"))
+        found: dict[str, Any] = json.loads(self.read(tray, f"cat {formats.RECORD_FILE}"))
         return found
 
     def pids(self) -> list[str]:
@@ -234,11 +234,11 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     play = racks.role("--check", "--diff")
     assert play.rc == 0, play.text
     assert play.changed >= 4
-    assert files.NODES_FILE in play.text
+    assert formats.NODES_FILE in play.text
     assert (
         racks.on(
             TRAYS,
-            f"ls -d /usr/bin/nvidia-imex {domain.PROGRAM} {packages.APT_PIN} {files.RECORD_FILE} 2>/dev/null || true",
+            f"ls -d /usr/bin/nvidia-imex {domain.PROGRAM} {packages.APT_PIN} {formats.RECORD_FILE} 2>/dev/null || true",
         )
         == [""] * 4
     )
@@ -332,12 +332,14 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
     """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""
     # Under a daemon that has read the right one, it is written again.
     before = up.pids()
-    up.on(TRAYS[2:3], f"sleep 3; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
+    up.on(TRAYS[2:3], f"sleep 3; tac {formats.NODES_FILE} > /root/l; cp /root/l {formats.NODES_FILE}")
     play = up.role()
     assert (play.rc, play.changed, up.pids()) == (0, 1, before), play.text
     assert len(set(up.lists())) == 1
     assert up.role().changed == 0
-    up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
+    up.on(
+        TRAYS[2:3], f"systemctl stop nvidia-imex; tac {formats.NODES_FILE} > /root/l; cp /root/l {formats.NODES_FILE}"
+    )
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
     assert up.read(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
     assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])
@@ -373,7 +375,7 @@ def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None
     assert [text.strip() for text in up.on(TRAYS, query)] == expected_packages
     for package, pin in zip(expected_packages, up.on(TRAYS, f"cat {packages.APT_PIN}")):
         assert "Package: {}\nPin: version {}\n".format(*package.split()) in pin
-    keys = up.on(TRAYS, f"grep -x -e IMEX_NEWER_KEY=kept -e SITE_KEY=domain {files.CONFIG_FILE}")
+    keys = up.on(TRAYS, f"grep -x -e IMEX_NEWER_KEY=kept -e SITE_KEY=domain {formats.CONFIG_FILE}")
     assert keys == ["IMEX_NEWER_KEY=kept\nSITE_KEY=domain\n"] * 4
     environments = up.on(TRAYS, "tr '\\0' '\\n' < /proc/$(pgrep -x nvidia-imex)/environ | grep ^SITE=")
     assert environments == [f"SITE={tray}\n" for tray in TRAYS]
@@ -496,7 +498,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     play = up.role("--diff", "-vvv", **chosen)
     assert play.rc == 0, play.text
     assert up.is_up()
-    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in up.read(TRAYS[0], f"cat {files.CONFIG_FILE}")
+    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in up.read(TRAYS[0], f"cat {formats.CONFIG_FILE}")
     key = (up.folder / "ca" / f"{TRAYS[0]}.key").read_text()
     assert "PRIVATE KEY" not in play.text
     assert key.splitlines()[1] not in play.text

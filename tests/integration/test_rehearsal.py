@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
@@ -50,7 +50,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         style = "conf" if plugin else "yaml"
         blocks = tuple(Block(name, tuple(expand(hostlist)), hostlist) for name, hostlist in WHOLE)
         topology = Topology(name="default" if plugin else "nvlink", blocks=blocks, block_sizes=(18,))
-        (made.conf_dir / files.FILE_NAMES[style]).write_text(
+        (made.conf_dir / scontrol.FILE_NAMES[style]).write_text(
             topology_files.render([topology, *([] if plugin else [slurm_corpus.flat()])], style)
         )
         made.start()

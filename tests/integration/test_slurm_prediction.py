@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, spans, topology_files
 
 from .slurm_site import FILE
@@ -146,7 +146,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         nodes = [made.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, RACKS + 1)]
         plugin = "topology/block" if made.suite == "trixie" else ""
         made.configure(*nodes, "PartitionName=gpu Nodes=ALL Default=YES", plugin=plugin, select="select/cons_tres")
-        whole = files.Topology("racks", blocks=(files.Block("whole", NODES),), block_sizes=(18,))
+        whole = scontrol.Topology("racks", blocks=(scontrol.Block("whole", NODES),), block_sizes=(18,))
         text = topology_files.render([whole], FILE[made.suite].partition(".")[2])
         (made.conf_dir / FILE[made.suite]).write_text(text)
         made.start()
@@ -160,7 +160,7 @@ def test_predictions_hold(cluster: Slurmctld, batch: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def read(cluster: Slurmctld, text: str) -> files.Topology:
+def read(cluster: Slurmctld, text: str) -> scontrol.Topology:
     [topology] = topology_files.parse(text, FILE[cluster.suite].partition(".")[2])
     return topology
 
@@ -200,7 +200,7 @@ def _shown(cluster: Slurmctld, candidate: linter.Candidate) -> Iterator[str]:
         (size, True, frozenset().union(*(blocks[name] for name in names)))
         for size, names in linter.aggregates(candidate.topology, candidate.base)
     ]
-    printed = files.parse_show_topology(cluster.run("scontrol", "show", "topology").stdout)
+    printed = scontrol.parse_show_topology(cluster.run("scontrol", "show", "topology").stdout)
     shown = [(line.size or 0, line.aggregated, frozenset(line.nodes) & frozenset(NODES)) for line in printed]
     # A level's blocks in any order; the same block twice is a difference too.
     if Counter(expected) != Counter(shown):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 

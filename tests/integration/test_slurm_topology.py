@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates, linter, planning, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, plan_gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
@@ -599,7 +599,7 @@ def test_ranks_follow_the_blocks_with_manage_conf(slurmctld: Slurmctld) -> None:
 
 def gpu_nodes(slurmctld: Slurmctld) -> list[str]:
     """The nodes in slurmctld's own order."""
-    shown = files.parse_records(slurmctld.run("scontrol", "-o", "show", "nodes").stdout)
+    shown = scontrol.parse_records(slurmctld.run("scontrol", "-o", "show", "nodes").stdout)
     return [record["NodeName"] for record in shown if record["NodeName"].startswith("r")]
 
 
@@ -666,7 +666,7 @@ def test_a_standby_gets_the_files_after_the_active_controller(
         variables = {
             "fabric_file": str(file),
             "slurm_topology_block_sizes": [9],
-            "slurm_topology_override": list(gates.GATES),
+            "slurm_topology_override": list(plan_gates.GATES),
             "slurm_topology_rehearse": "never",
         }
         options = ("-i", str(inventory), "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments)

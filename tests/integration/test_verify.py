@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify.test_benchmarks import (
     DCGM_4,
     NVBANDWIDTH,
@@ -48,7 +48,7 @@ TIERS = [
 # The lab's kernel has no IMEX channels; the trays use the terminals' major number, which containers may create.
 DEVICES = "/root/devices"
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
-LIST = files.NODES_FILE
+LIST = formats.NODES_FILE
 TOPOLOGY = "/etc/slurm/topology.conf"
 RELOAD = "scontrol reconfigure && timeout 60 sh -c 'until scontrol ping | grep -q UP; do sleep 0.2; done'"
 

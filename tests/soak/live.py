@@ -33,7 +33,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import plan_gates
 from ansible_collections.rackscale.nvlink.tests.integration.commands import ansible, environment
 from ansible_collections.rackscale.nvlink.tests.integration.conftest import (
     SCENARIOS,
@@ -107,7 +107,7 @@ class Soak:
             "fabric_override": list(GATES),
             "fabric_facts_timeout": 4,
             "slurm_topology_manage_conf": True,
-            "slurm_topology_override": list(gates.GATES),
+            "slurm_topology_override": list(plan_gates.GATES),
             # One tray without its driver must not end the run for all the others.
             "rollout_stop_after": 100,
             "imex_boot_wait": 3,

@@ -2,19 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/findings.md, all findings by symptom, from the table in module_utils/findings.py."""
+"""Write docs/findings.md, all findings by symptom, from the table in plugin_utils/findings/table.py."""
 
 from __future__ import annotations
 
 from itertools import groupby, starmap
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, Row, general
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, Row, general
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 _HEAD = """\
-<!-- Written by make reference from plugins/module_utils/findings.py; change it there. -->
+<!-- Written by make reference from plugins/plugin_utils/findings/table.py; change it there. -->
 
 # Findings: symptoms, codes and remedies
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, packages
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 DOMAIN, JOB, DRIVER, HOST, NONE = "domain", "job", "driver_managed", "host_managed", "none"
@@ -54,7 +54,7 @@ SHARED_KEYS = (
 )
 # Template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
-    "config": files.CONFIG_FILE,
+    "config": formats.CONFIG_FILE,
     "drop_in": DROP_IN,
     "list_socket": SOCKET_UNIT,
     "list_service": SERVICE_UNIT,
@@ -91,7 +91,7 @@ class DesiredState:
 
     @property
     def config(self) -> str:
-        return self.files.get(files.CONFIG_FILE, "")
+        return self.files.get(formats.CONFIG_FILE, "")
 
     @property
     def offers_list(self) -> bool:
@@ -108,12 +108,15 @@ class DesiredState:
 
     @property
     def nodes_path(self) -> str:
-        return files.Config(self.config).get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+        return formats.Config(self.config).get("IMEX_NODE_CONFIG_FILE") or formats.NODES_FILE
 
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports between members: of peers, of the command service, of the record of the node list."""
-        return (*(int(files.Config(self.config).get(key)) for key in ("SERVER_PORT", "IMEX_CMD_PORT")), self.list_port)
+        return (
+            *(int(formats.Config(self.config).get(key)) for key in ("SERVER_PORT", "IMEX_CMD_PORT")),
+            self.list_port,
+        )
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
@@ -126,7 +129,7 @@ class DesiredState:
 def list_digest(owner: str, nodes: Sequence[str], entries: Sequence[str]) -> str:
     """The SHA-256 of what all members have alike: the node list, and with owner job their names in Slurm."""
     names = f"{' '.join(nodes)}\n" if owner == JOB else ""
-    return files.digest(names + files.render_nodes(entries))
+    return formats.digest(names + formats.render_nodes(entries))
 
 
 def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
@@ -203,7 +206,7 @@ def _service_difference(desired: DesiredState, facts: Facts, config_text: str | 
     # A file that changed under a daemon which has read the right list is written again without a restart.
     if facts["nodes"].get("read_sha256") != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
         found.restart_clique.append(f"the node list of clique {desired.clique}")
-    keys = changed_keys(files.Config(config_text or ""), files.Config(desired.config)) if desired.config else []
+    keys = changed_keys(formats.Config(config_text or ""), formats.Config(desired.config)) if desired.config else []
     shared = [key for key in keys if key in SHARED_KEYS]
     if shared:
         found.restart_clique.append(f"{', '.join(shared)} of config.cfg")
@@ -217,13 +220,13 @@ def _service_difference(desired: DesiredState, facts: Facts, config_text: str | 
         found.restart_clique.append("files that the daemon has not read since they changed")
 
 
-def changed_keys(present: files.Config, desired: files.Config) -> list[str]:
+def changed_keys(present: formats.Config, desired: formats.Config) -> list[str]:
     """The keys with another value in the file.
 
     A missing key has its default, or, for IMEX_CMD_*, whose defaults differ by release, an empty value.
     """
 
-    def value(config: files.Config, key: str) -> str:
+    def value(config: formats.Config, key: str) -> str:
         return config.settings().get(key, "") if key.startswith("IMEX_CMD_") else config.get(key)
 
     return [key for key in {**desired.settings(), **present.settings()} if value(present, key) != value(desired, key)]

@@ -12,7 +12,7 @@ import tempfile
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, status, survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 
 
 def offer_for(

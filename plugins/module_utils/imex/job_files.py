@@ -20,14 +20,14 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, slurm_conf, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, slurm_conf, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
 
 _PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 # The modules of the program: main and all that it imports, which test_job.py compares with what Python imports.
 # Ansible sends to a tray what the module imports, so the module has them all.
 _PARTS = """
-    atomic child errors hostlist text imex.boot imex.files imex.processes imex.status
+    atomic child errors hostlist text imex.boot imex.formats imex.processes imex.status
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
 """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
@@ -91,7 +91,9 @@ def program(python: str) -> bytes:
         name = f"{_PACKAGE}.{part}"
         source = own_source.read(name)
         if source is None:
-            raise files.ImexError(f"the source of {part} cannot be read here; run the role without a module compiler.")
+            raise formats.ImexError(
+                f"the source of {part} cannot be read here; run the role without a module compiler."
+            )
         path = name.replace(".", "/")
         members[f"{path}.py"] = source
         # Python before 3.13 finds no package in a zip file without this.

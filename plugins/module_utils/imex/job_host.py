@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, job_files, slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 
 _TIMEOUT = 30.0
@@ -152,7 +152,7 @@ def _is_locked(locked: contextlib.ExitStack, deadline: float) -> bool:
     except state.Failure:
         if time.monotonic() < deadline:
             return False
-        raise files.ImexError(
+        raise formats.ImexError(
             f"the prolog or epilog of a job has not ended on this tray within {_TIMEOUT:g} s; run the role again when"
             " it has, and read journalctl -t nvlink-imex-job"
         ) from None
@@ -165,7 +165,7 @@ def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str
 def _require_python(python: str) -> None:
     done = child.run([python, "-IS", "-c", "import sys; assert sys.version_info >= (3, 9), sys.version"], _TIMEOUT)
     if done.rc != 0:
-        raise files.ImexError(
+        raise formats.ImexError(
             f"{python} cannot run the program of IMEX per job ({done.reason}); set imex_job_python to a Python 3.9 or"
             " later."
         )

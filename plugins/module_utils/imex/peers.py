@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import normal_address
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 
 # Why a connection is refused -> the finding's code.
 MISMATCHES = {

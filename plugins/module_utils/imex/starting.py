@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
 # The daemon handles SIGUSR1 once in 5 s.

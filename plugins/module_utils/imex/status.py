@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError
 
 MAX_NODES = 4096
 NOT_CONFIGURED = "Failed to read node configuration file"

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Channels, Device, Survey, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Channels, Device, Survey, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
 UNIT = "nvidia-imex.service"
@@ -37,8 +37,8 @@ _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 
 def survey(
-    config_path: str = files.CONFIG_FILE,
-    record_path: str = files.RECORD_FILE,
+    config_path: str = formats.CONFIG_FILE,
+    record_path: str = formats.RECORD_FILE,
     ctl: str = "nvidia-imex-ctl",
     timeout: float = 10.0,
     prolog_files: Sequence[str] = slurmd.PROLOG_FILES,
@@ -46,13 +46,13 @@ def survey(
     addresses: Callable[[], list[str]] | None = None,
     driver_version: Callable[[], str | None] | None = None,
 ) -> Survey:
-    """Everything that assemble() of facts.py needs; ``timeout`` (seconds) bounds each ctl call.
+    """Everything that assemble() of assembly.py needs; ``timeout`` (seconds) bounds each ctl call.
 
     ``addresses`` and ``driver_version`` are for a caller that has read them already.
     """
     config_text = atomic.read_text(config_path)
-    config = files.Config(config_text or "")
-    nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+    config = formats.Config(config_text or "")
+    nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or formats.NODES_FILE
     daemons = processes(lambda name: name == DAEMON or name.startswith(DRIVER_DAEMON))
     running = any(process["name"] == DAEMON for process in daemons)
     hostname = os.uname().nodename
@@ -60,7 +60,7 @@ def survey(
     # In a child, since both may be on a file system of the network.
     slurm, ended = child.call(_slurm, _SYSTEM_TIMEOUT, list(prolog_files), devices["major"])
     if slurm is None:
-        raise files.ImexError(f"slurm.conf and its prologs cannot be read ({ended.reason}); check their file system.")
+        raise formats.ImexError(f"slurm.conf and its prologs cannot be read ({ended.reason}); check their file system.")
     answers = _query_ctl(ctl, config_path, timeout) if running else {}
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -75,7 +75,7 @@ def survey(
         "config": {"path": config_path, "text": config_text},
         "nodes": {"path": nodes_path, "text": atomic.read_text(nodes_path), "changed_at": _changed_at(nodes_path)},
         "record": {"path": record_path, "text": atomic.read_text(record_path)},
-        "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
+        "persist": {"path": formats.PERSIST_FILE, "exists": os.path.exists(formats.PERSIST_FILE)},
         "processes": daemons,
         "answers": answers,
         "control_tool": _is_invoked(ctl, answers, timeout),

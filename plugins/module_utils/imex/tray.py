@@ -21,11 +21,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, ow
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    assembly,
     boot,
     domain,
-    facts,
-    files,
     firewall,
+    formats,
     installing,
     job_host,
     packages,
@@ -33,9 +33,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts, Row, Unit
 
 # For one call of a program.
 SECONDS = 30.0
@@ -56,7 +56,7 @@ class Tray:
             # stop_and_write removes it; or it has not started this daemon.
             others = [path for path in read["prolog_files"] if os.path.basename(path) != survey.JOB_PROLOG]
             read["prolog_files"] = others
-        return facts.assemble(read)
+        return assembly.assemble(read)
 
     # --- inspect: what the decision for the clique needs, and findings that block it. Changes nothing.
 
@@ -115,7 +115,7 @@ class Tray:
         return changes, [entry for entry in found["findings"] if entry not in uncalled]
 
     def _difference(self, observed: Facts, offer: packages.Offer | None) -> domain.Difference:
-        return domain.difference(self.desired, observed, atomic.read_text(files.CONFIG_FILE), offer)
+        return domain.difference(self.desired, observed, atomic.read_text(formats.CONFIG_FILE), offer)
 
     def _files(self, offer: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
         program = _program() if self.desired.runs_service else ""
@@ -239,33 +239,33 @@ class Tray:
             if self.host.change(f"stop {survey.UNIT}", *command, timeout=packages.STOP_SECONDS):
                 self.host.call("systemctl", "reset-failed", survey.UNIT)
         if self.desired.owner in (domain.NONE, domain.DRIVER):
-            for path in (files.PERSIST_FILE, domain.HOST_SOCKET):
+            for path in (formats.PERSIST_FILE, domain.HOST_SOCKET):
                 self._write(path, None)
 
     def _write_config(self) -> None:
         """Write config.cfg; under driver_managed and none only where it names the role's TLS files, which go."""
-        present = atomic.read_text(files.CONFIG_FILE) or ""
+        present = atomic.read_text(formats.CONFIG_FILE) or ""
         has_list = self.desired.owner in domain.LIST_OWNERS
         is_used = has_list or any(path in present for path in domain.TLS_FILES.values())
         if self.desired.config and is_used:
-            self._write(files.CONFIG_FILE, self.desired.config)
+            self._write(formats.CONFIG_FILE, self.desired.config)
 
     def _write_list(self, generation: int) -> None:
         record = domain.render_record(self.desired, generation, read_record(), time.time())
-        text = files.render_nodes(self.desired.entries)
+        text = formats.render_nodes(self.desired.entries)
         if atomic.read_text(self.desired.nodes_path) != text and not self.check:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.START_APPROVAL)
         self._write(self.desired.nodes_path, text)
-        self._write(files.RECORD_FILE, record)
+        self._write(formats.RECORD_FILE, record)
         for texts in (self.host.before, self.host.after):
             # In --diff alone: by the time when each tray wrote it, no two records would be equal.
-            if files.RECORD_FILE in texts:
-                texts[files.RECORD_FILE] = re.sub(r'("since": )[0-9.]+', r'\1"its time"', texts[files.RECORD_FILE])
+            if formats.RECORD_FILE in texts:
+                texts[formats.RECORD_FILE] = re.sub(r'("since": )[0-9.]+', r'\1"its time"', texts[formats.RECORD_FILE])
 
     def _remove_list(self, old: boot.Record | None) -> None:
-        self._write(files.RECORD_FILE, None)
+        self._write(formats.RECORD_FILE, None)
         self._write(domain.START_APPROVAL, None)
         of_domain = old is not None and old.get("owner") != domain.JOB
         if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and of_domain):
@@ -317,16 +317,18 @@ class Tray:
 def _program() -> str:
     """The text of the check at boot, by the system's Python: that of Ansible may be removed later."""
     if not os.path.exists(PYTHON):
-        raise files.ImexError(f"The check at boot runs by {PYTHON}, which this tray lacks; install python3 there.")
+        raise formats.ImexError(f"The check at boot runs by {PYTHON}, which this tray lacks; install python3 there.")
     source = own_source.read(boot.__name__)
     if source is None:
-        raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
+        raise formats.ImexError(
+            "the source of the check at boot cannot be read; run the role without a module compiler."
+        )
     return f"#!{PYTHON} -I\n{source}"
 
 
 def read_record() -> boot.Record | None:
     """The record of the clique's list, or of its members for jobs: its generation goes on under another owner."""
-    return boot.read_record(files.RECORD_FILE) or boot.read_record(state.SETTINGS_FILE)
+    return boot.read_record(formats.RECORD_FILE) or boot.read_record(state.SETTINGS_FILE)
 
 
 def _of_decision(record: boot.Record) -> boot.Record:
@@ -337,4 +339,4 @@ def _of_decision(record: boot.Record) -> boot.Record:
 
 def sha256_of(path: str) -> str | None:
     text = atomic.read_text(path)
-    return None if text is None else files.digest(text)
+    return None if text is None else formats.digest(text)

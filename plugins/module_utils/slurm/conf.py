@@ -17,7 +17,7 @@ from typing import Any, Callable
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError, names_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES, SlurmError, names_of
 
 MAIN = "slurm.conf"
 # The file with the settings of this collection, with manage_conf.

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 # The suffix of the copy of a replaced file that stays, and of one that goes once slurmctld runs the change.
 PREVIOUS, REMOVED = ".previous", ".removed"

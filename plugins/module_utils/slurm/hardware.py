@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol, syntax
 
 Record = dict[str, int]
 """KEYS -> number; RealMemory in MiB."""
@@ -46,7 +46,7 @@ def parse_nodes(text: str) -> dict[str, Record]:
         names = next((value for key, value in pairs.items() if key.lower() == "nodename"), "")
         record = _record(pairs)
         if names.upper() != "DEFAULT" and record is not None:
-            records.update(dict.fromkeys(files.names_of(names), record))
+            records.update(dict.fromkeys(scontrol.names_of(names), record))
     return records
 
 

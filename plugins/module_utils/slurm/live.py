@@ -34,14 +34,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     conf,
-    files,
     rules,
     sandbox_slurmctld,
+    scontrol,
     syntax,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import Sandbox, run_inside
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened, summarize
 
 # The gate's name, and the changes that a message lists.
@@ -164,10 +164,10 @@ def loaded(slurm: Slurm, text: str, topologies: Record, state_dir: str) -> Shown
 
 def _parsed(partitions: str, nodes: str) -> Shown:
     return Shown(
-        {known["PartitionName"]: known for known in files.parse_records(partitions) if "PartitionName" in known},
+        {known["PartitionName"]: known for known in scontrol.parse_records(partitions) if "PartitionName" in known},
         {
             known["NodeName"]: {key: known.get(key, "") for key in (*_NODE, "State")}
-            for known in files.parse_records(nodes)
+            for known in scontrol.parse_records(nodes)
             if "NodeName" in known
         },
     )

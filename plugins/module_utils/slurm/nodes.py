@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 # The prefix of every reason that this collection sets; nodes with another reason stay drained.
 OURS = "nvlink: "
@@ -89,7 +89,7 @@ def parse(text: str) -> dict[str, Node]:
             record.get("Reason", ""),
             record.get("ReasonBy", ""),
         )
-        for record in files.parse_records(text)
+        for record in scontrol.parse_records(text)
         if "NodeName" in record
     }
 

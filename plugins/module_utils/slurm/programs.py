@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     ShownBlock,
     SlurmError,
     Topology,
@@ -124,12 +124,12 @@ class Slurm:
         )
 
     def config(self) -> dict[str, str]:
-        return files.parse_config(self.scontrol("show", "config"))
+        return scontrol.parse_config(self.scontrol("show", "config"))
 
     def records(self, what: str) -> list[dict[str, str]]:
         """The nodes or partitions, hidden ones too, as ``scontrol show`` has them."""
         key = {"nodes": "NodeName", "partitions": "PartitionName"}[what]
-        return [known for known in files.parse_records(self.scontrol("-a", "-o", "show", what)) if key in known]
+        return [known for known in scontrol.parse_records(self.scontrol("-a", "-o", "show", what)) if key in known]
 
     def node_names(self) -> tuple[node_names.NodeNames, ...]:
         return tuple(map(node_names.of_slurm, self.records("nodes")))
@@ -138,7 +138,7 @@ class Slurm:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:
             return []
-        printed = files.parse_topoconf(self.scontrol("show", "topoconf"))
+        printed = scontrol.parse_topoconf(self.scontrol("show", "topoconf"))
         return [known for known in printed if known.kind != "none"]
 
     def shown(self) -> list[ShownBlock]:
@@ -147,7 +147,7 @@ class Slurm:
         # It exits with 0 and prints an error where slurmctld does not answer (24.11, 26.05).
         if result.timed_out or "slurm_load_topo error" in result.stderr:
             raise SlurmError(f"scontrol show topology failed ({result.reason}): check that slurmctld runs and answers.")
-        return files.parse_show_topology(result.stdout) if result.rc == 0 else []
+        return scontrol.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:
         """The SlurmctldHosts in their order and whether each answers; scontrol exits with 1 where none does."""

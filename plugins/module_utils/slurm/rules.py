@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
     YAML,
     SlurmError,

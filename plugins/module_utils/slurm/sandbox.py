@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 HOST = "nvlink-rehearsal"
 FOLDER = "/run/nvlink-rehearsal"

@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import (
     ADDRESS,
     DAEMON,
@@ -58,7 +58,7 @@ def load(sandbox: Sandbox, text: str, topologies: Mapping[str, str]) -> str:
     """Start slurmctld with these lines of slurm.conf and topology files; its error message, empty once it answers."""
     sandbox.owned(sandbox.path("state"))
     sandbox.owned("/run/slurmctld")
-    for name in (*files.FILE_NAMES.values(), "state/log"):
+    for name in (*scontrol.FILE_NAMES.values(), "state/log"):
         if os.path.exists(sandbox.path(name)):
             os.unlink(sandbox.path(name))
     for name, topology in topologies.items():

@@ -17,10 +17,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 PREFIX = "nvlink_spare_"
 # A node whose state has one of these flags runs no new job, in a reservation or not.
@@ -84,7 +84,7 @@ def plan(slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int) -> list
 def reservations(slurm: Slurm) -> dict[str, tuple[tuple[str, ...], str]]:
     """The reservations of spares: name -> (nodes, users)."""
     found = {}
-    for record in files.parse_records(slurm.scontrol("-o", "show", "reservation")):
+    for record in scontrol.parse_records(slurm.scontrol("-o", "show", "reservation")):
         name = record.get("ReservationName", "")
         if name.startswith(PREFIX):
             found[name] = (tuple(expand(record.get("Nodes", "").replace("(null)", ""))), record.get("Users", ""))

@@ -19,9 +19,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Checksums, checksums, locked
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import UNIT, Transaction
 
 # The other files that slurmctld reads in the folder of slurm.conf: those that it ships to configless trays, and those
 # that it alone reads.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology, names_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology, names_of
 
 
 class Switch(NamedTuple):

@@ -14,10 +14,10 @@ import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Snapshot, name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, linter, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, chart_rules, crds, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
@@ -107,8 +107,8 @@ def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
         found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
     if plan.values is not None:
         # P14.
-        found += linter.check_kinds(plan.values, plan.chart_values)
-        found += linter.check_start(plan.values, plan.version)
+        found += chart_rules.check_kinds(plan.values, plan.chart_values)
+        found += chart_rules.check_start(plan.values, plan.version)
     return found
 
 

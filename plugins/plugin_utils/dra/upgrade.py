@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.dry_run import Document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, merged, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 
 _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")
@@ -29,7 +29,7 @@ def compare(
     chart's values.yaml.
     """
     found = []
-    for path, item, where in linter.leaves(old_values, chart):
+    for path, item, where in chart_rules.leaves(old_values, chart):
         key = ".".join(map(str, path))
         kept = value(new_values, key, _NOTHING)
         if merged({key: kept}, {key: item}) != {key: kept}:

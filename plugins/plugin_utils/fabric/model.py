@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import INFO, Finding, finding
 
 SCHEMA_VERSION = 1
 

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding, keeping_place
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
@@ -63,6 +62,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     tray_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding, keeping_place
 
 
 @dataclass(frozen=True)

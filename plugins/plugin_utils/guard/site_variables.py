@@ -18,7 +18,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError
 from ansible.parsing.vault import EncryptedString
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import KEYS, SENSITIVE
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import KEYS, SENSITIVE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
     OWN_PREFIXES,
     OWNERS,

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError, normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError, normal_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store

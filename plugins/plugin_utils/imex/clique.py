@@ -20,11 +20,11 @@ from typing import Any
 
 from ansible.utils.helpers import pct_to_int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION, Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
@@ -188,7 +188,7 @@ def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision,
     if not serves:
         return not decision.findings
     facts = {tray: rows[tray].get("facts") for tray in clique.trays}
-    evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
+    evaluated = agreement.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
     return evaluated.ok and not evaluated.findings and not decision.findings
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
@@ -33,17 +33,17 @@ def desired_state(
     needs no node list. ``tls``: the texts of the TLS files.
     """
     service = values["owner"] in domain.SERVICE_OWNERS
-    _check_config(files.Config(texts[files.CONFIG_FILE]), values["owner"], values["config_owned"])
+    _check_config(formats.Config(texts[formats.CONFIG_FILE]), values["owner"], values["config_owned"])
     if values["owner"] == domain.JOB and _CHECK_AT_BOOT.search(texts[domain.DROP_IN]):
-        raise files.ImexError(
+        raise formats.ImexError(
             f"imex_drop_in_template: it names {domain.PROGRAM}, which owner job removes; leave those lines out with"
             " owner job, as the role's own template does."
         )
     channels = tuple(sorted(set(values["channels"])))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
-        raise files.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")
+        raise formats.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")
     if clique and len(set(clique.slurm_nodes)) < len(clique.slurm_nodes):
-        raise files.ImexError(f"Clique {clique.name}: two trays have one name in Slurm; correct slurm_node of one.")
+        raise formats.ImexError(f"Clique {clique.name}: two trays have one name in Slurm; correct slurm_node of one.")
     desired = domain.DesiredState(
         clique=clique.name if clique else "",
         nodes=clique.slurm_nodes if clique else (),
@@ -57,11 +57,11 @@ def desired_state(
     )
     ports = desired.ports_to_open
     if len(set(ports)) < len(ports):
-        raise files.ImexError(f"Two of the ports {', '.join(map(str, ports))} of IMEX are equal; use three ports.")
+        raise formats.ImexError(f"Two of the ports {', '.join(map(str, ports))} of IMEX are equal; use three ports.")
     return desired
 
 
-def _check_config(config: files.Config, owner: str, keys: Mapping[str, object]) -> None:
+def _check_config(config: formats.Config, owner: str, keys: Mapping[str, object]) -> None:
     """Raise ImexError where config.cfg contradicts what this collection needs; NVIDIA's daemon checks the rest.
 
     ``keys``: those that the owner or TLS needs.
@@ -69,12 +69,12 @@ def _check_config(config: files.Config, owner: str, keys: Mapping[str, object]) 
     # nvidia-imex.service waits for a fork.
     for key, value in {"DAEMONIZE": "1", **keys}.items():
         if config.get(key) != str(value):
-            raise files.ImexError(
+            raise formats.ImexError(
                 f"config.cfg: {key} is {config.get(key)!r}, but needs '{value}' with owner {owner}; correct"
                 " imex_config_extra, or the template of config.cfg."
             )
     for key in _PORT_KEYS:
         if not re.fullmatch("[0-9]{1,5}", config.get(key)) or not 0 < int(config.get(key)) < 65536:
-            raise files.ImexError(f"config.cfg: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
-    if not (config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE).startswith("/"):
-        raise files.ImexError("config.cfg: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")
+            raise formats.ImexError(f"config.cfg: {key} is {config.get(key)!r}; use a number from 1 to 65535.")
+    if not (config.get("IMEX_NODE_CONFIG_FILE") or formats.NODES_FILE).startswith("/"):
+        raise formats.ImexError("config.cfg: IMEX_NODE_CONFIG_FILE is no absolute path; use one.")

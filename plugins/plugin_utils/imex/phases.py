@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, Finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, peers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import certificates, run_store, summary, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
@@ -98,7 +98,7 @@ class Run:
     def report(self, hosts: Sequence[str], left: Sequence[str]) -> list[str]:
         """What the phases of this play have done. hosts: of the play. left: those that have not failed."""
         rows = [row for phase in ("stop_and_write", "start") for row in self.rows(phase, self.trays(phase)).values()]
-        return summary.lines(hosts, set(hosts).difference(left), rows, self.check)
+        return counts.lines(hosts, set(hosts).difference(left), rows, self.check)
 
 
 class Phases:
@@ -262,7 +262,7 @@ class Phases:
             tray: (waited.get(tray) or {}).get("facts") or (started.get(tray) or {}).get("facts")
             for tray in clique.trays
         }
-        evaluated = verdict.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
+        evaluated = agreement.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
         findings = evaluated.findings
         errors = [entry for entry in findings if entry["severity"] == ERROR]
         reporting_host = next((tray for tray in clique.trays if tray in waited), None)
@@ -364,10 +364,10 @@ class Phases:
         if self.owner not in domain.LIST_OWNERS or (self.owner == domain.JOB and not self.fabric_file):
             return None
         if not self.fabric_file:
-            raise files.ImexError(f"imex_owner {self.owner} needs imex_fabric_file; set it to the fabric file.")
+            raise formats.ImexError(f"imex_owner {self.owner} needs imex_fabric_file; set it to the fabric file.")
         clique = run_store.clique_of(self._run.folder, self.fabric_file, self.tray)
         if clique is None and self._runs_service:
-            raise files.ImexError(
+            raise formats.ImexError(
                 f"{self.fabric_file}: does not place tray {shown(self.tray)}, so it has no IMEX domain; run discover"
                 " and accept."
             )

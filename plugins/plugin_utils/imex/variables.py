@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 
 ROLE = "rackscale.nvlink.imex"

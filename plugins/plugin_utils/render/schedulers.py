@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import (
     DEFAULT,
     GPU_PRESENT,

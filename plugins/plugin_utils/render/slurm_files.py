@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, topology_files
@@ -29,7 +29,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
             if written := text(made, style, context):
-                texts[f"{folder}/{files.FILE_NAMES[style]}"] = written
+                texts[f"{folder}/{scontrol.FILE_NAMES[style]}"] = written
     return texts
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, Subject
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, Subject
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import DOWN, DRAINED, RESERVED, WORDS
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.tiers import Grant, Qos
 
 _TRES = re.compile(r"([a-z]+(?:/[\w.:-]+)?)=(-?\d+(?:\.\d+)?)([KMGTP]?)\Z", re.ASCII | re.IGNORECASE)

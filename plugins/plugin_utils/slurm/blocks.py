@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
     YAML,
     Block,
@@ -24,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, linter
 
 T = TypeVar("T")

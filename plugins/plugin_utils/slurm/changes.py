@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     MAIN,
@@ -20,7 +19,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_HEADER,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Topology, documents
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Topology, documents
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 # The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is

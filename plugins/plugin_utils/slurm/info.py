@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import segment_limit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import from_shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import text

@@ -29,12 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     host_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
-    CONF,
-    YAML,
-    Block,
-    Topology,
-)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     MAX_NODES,
     NODE_RANK_SINCE,
@@ -43,6 +37,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
     Partition,
     Version,
     show_version,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
+    CONF,
+    YAML,
+    Block,
+    Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 

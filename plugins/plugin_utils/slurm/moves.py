@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter import aggregates
 

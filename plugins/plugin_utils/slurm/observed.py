@@ -16,7 +16,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, of_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
     FILE_NAMES,
     HEADER,
@@ -27,7 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     names_of,
     topologies_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas

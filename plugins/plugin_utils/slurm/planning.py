@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     INCLUDE_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
     FILE_NAMES,
     HEADER,
@@ -35,8 +35,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.co
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     changes,
-    gates,
     linter,
+    plan_gates,
     settings,
     topology_files,
 )
@@ -225,11 +225,11 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
     defaults = ("" if desired.cluster_default else _default(observed.running or written), default)
     if desired.manage_conf and _runs_switches(observed, written):
-        defaults = (gates.TREE, "the blocks")
+        defaults = (plan_gates.TREE, "the blocks")
     if not observed.acting and not any(found["code"] == "node_renamed" for found in linted):
         # From 25.05 on a small block does not limit the base.
         smallest = not desired.block_sizes and observed.version < rules.YAML_SINCE
-        findings += gates.check(
+        findings += plan_gates.check(
             before,
             topology,
             known,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     NODE_RANK_SINCE,
     OLDEST,
     Version,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import has_word
 
 PLUGIN = "topology/block"

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize

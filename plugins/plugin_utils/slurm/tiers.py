@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_HEADER
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, names_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -21,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     gpu_health,
     worst_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
@@ -24,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Address,
     Observation,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_NAME,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -19,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     SourceResult,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError, check_options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown

@@ -18,14 +18,14 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     SlurmError,
     parse_show_topology,
     parse_topoconf,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     NODE_NAME,

@@ -11,36 +11,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE, ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table as findings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ACTIONS, CATALOGUE, ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
-    channels,
+    channels_check,
     correlation,
     failure,
-    hardware,
-    imex,
-    kubernetes,
-    links,
-    slurm,
-    versions,
-    xids,
+    hardware_check,
+    imex_check,
+    kubernetes_check,
+    links_check,
+    slurm_check,
+    versions_check,
+    xids_check,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 Check = Callable[[Evidence], Iterator[failure.Failure]]
 
 CHECKS: tuple[tuple[str, Check], ...] = (
-    (findings.FABRIC_FILE, hardware.check),
-    (findings.HARDWARE, links.check),
-    (findings.HARDWARE, xids.check),
-    (findings.DRIVER, versions.check),
-    (findings.CHANNELS, channels.check),
-    (findings.IMEX, imex.check),
-    (findings.SLURM, slurm.check),
-    (findings.TIERS, slurm.check_tiers),
-    (findings.KUBERNETES, kubernetes.check),
+    (findings.FABRIC_FILE, hardware_check.check),
+    (findings.HARDWARE, links_check.check),
+    (findings.HARDWARE, xids_check.check),
+    (findings.DRIVER, versions_check.check),
+    (findings.CHANNELS, channels_check.check),
+    (findings.IMEX, imex_check.check),
+    (findings.SLURM, slurm_check.check),
+    (findings.TIERS, slurm_check.check_tiers),
+    (findings.KUBERNETES, kubernetes_check.check),
 )
 """Layer and check. hardware.check covers the layers hardware and fabric_file."""
 
@@ -55,7 +55,7 @@ def layers(evidence: Evidence) -> dict[str, str]:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: --tags quick queries no tray"))
     elif not evidence.trays and not evidence.unreachable:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: this run queried no tray"))
-    elif not imex.is_there(evidence):
+    elif not imex_check.is_there(evidence):
         found[findings.IMEX] = "skipped: no queried tray has nvidia-imex"
     if evidence.slurm is None or not evidence.slurm:
         found[findings.SLURM] = found[findings.TIERS] = "skipped: no Slurm controller is configured"
@@ -83,8 +83,8 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
         "queried": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays or tray in evidence.unreachable),
         "answered": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays),
         "cliques": sum(1 for members in evidence.fabric.members.values() if members),
-        "compute_domains": kubernetes.compute_domains(evidence),
-        "slurm_nodes": slurm.node_states(evidence),
+        "compute_domains": kubernetes_check.compute_domains(evidence),
+        "slurm_nodes": slurm_check.node_states(evidence),
         "failures": failures,
     }
 

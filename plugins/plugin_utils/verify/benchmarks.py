@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS, HARDWARE, SLURM
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, HARDWARE, SLURM
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure

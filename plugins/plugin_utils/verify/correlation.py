@@ -14,8 +14,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, LAYERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
+    CATALOGUE,
+    ERROR,
+    INFO,
+    LAYERS,
+    WARNING,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS, CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ACTIONS, CATALOGUE
 
 
 class Failure(TypedDict):

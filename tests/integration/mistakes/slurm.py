@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
@@ -43,8 +43,8 @@ def running(
     def write(site: Path) -> None:
         given = {name: expand(text) for name, text in (RACKS if blocks is None else blocks).items()}
         known = [node for names in given.values() for node in names] if nodes is None else nodes
-        made = tuple(files.Block(name, tuple(names)) for name, names in given.items())
-        topologies = [files.Topology("nvlink", blocks=made, block_sizes=(2,))]
+        made = tuple(scontrol.Block(name, tuple(names)) for name, names in given.items())
+        topologies = [scontrol.Topology("nvlink", blocks=made, block_sizes=(2,))]
         (site / "etc").mkdir()
         partition = f"PartitionName=all Nodes={','.join(known)}"
         settings = "ClusterName=nvl\nSelectType=select/cons_tres\nPrologFlags=Alloc\n"
@@ -60,7 +60,7 @@ def running(
         outputs = {
             "show config": "".join(f"{key} = {value}\n" for key, value in config.items()),
             # As libyaml prints what slurmctld has loaded: none of the file's comments.
-            "show topoconf": yaml.dump(files.documents(topologies), explicit_start=True, sort_keys=False),
+            "show topoconf": yaml.dump(scontrol.documents(topologies), explicit_start=True, sort_keys=False),
             "show nodes": "".join(f"NodeName={node} NodeHostName={node} State=IDLE\n" for node in known),
             "show partitions": f"{partition} State=UP\n",
             "ping": "Slurmctld(primary) at ctl is UP\n",

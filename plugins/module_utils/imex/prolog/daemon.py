@@ -9,7 +9,7 @@ import os
 import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     SLURM_TIMEOUT,
@@ -65,7 +65,7 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
 def clear(settings: Settings) -> None:
     started = read_state() or {}
     stop_daemon(settings, others=False)
-    remove(files.PERSIST_FILE)
+    remove(formats.PERSIST_FILE)
     # config.cfg may name another list since the job began.
     remove(str(started.get("list") or list_path()))
     if started.get("channel0"):

@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     clear,
     start_daemon,
@@ -96,7 +96,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
             )
         write_state({"job": job.id, "list": list_path()})
         stop_daemon(settings)
-        remove(files.PERSIST_FILE)
+        remove(formats.PERSIST_FILE)
         # The role checked the lines.
         write_text(list_path(), "".join(f"{line}\n" for _node, line in members))
         if settings.channel0:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
 RUN = "/run/nvlink-imex-job"
@@ -28,7 +28,7 @@ TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
 SLURM_TIMEOUT = 10.0
 
 
-class Failure(files.ImexError):
+class Failure(formats.ImexError):
     """Why a job gets no IMEX domain. ``fault``: this tray, perhaps a peer, the job, or another job in the clique."""
 
     def __init__(self, message: str, fault: str = TRAY) -> None:
@@ -175,12 +175,12 @@ def write_state(state: Mapping[str, Any]) -> None:
     write_text(state_path(), json.dumps(state, sort_keys=True) + "\n")
 
 
-def config() -> files.Config:
-    return files.Config(atomic.read_text(files.CONFIG_FILE) or "")
+def config() -> formats.Config:
+    return formats.Config(atomic.read_text(formats.CONFIG_FILE) or "")
 
 
 def list_path() -> str:
-    return config().get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+    return config().get("IMEX_NODE_CONFIG_FILE") or formats.NODES_FILE
 
 
 def note_path(job: Job) -> str:

@@ -26,8 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
     MAX_WORKERS,
@@ -38,6 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
     rehearse,
     shown_nodes,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Seconds that one question may take; sbatch itself waits for MessageTimeout.
@@ -133,7 +133,7 @@ def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float)
         blocks=tuple(Block(row["name"], tuple(row["nodes"])) for row in shown["blocks"]),
         block_sizes=tuple(shown["block_sizes"]),
     )
-    style = files.YAML if info["file"]["path"].endswith(files.FILE_NAMES[files.YAML]) else files.CONF
+    style = scontrol.YAML if info["file"]["path"].endswith(scontrol.FILE_NAMES[scontrol.YAML]) else scontrol.CONF
     answers = Answers()
     try:
         _ask(

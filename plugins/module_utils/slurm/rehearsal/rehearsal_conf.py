@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, rules, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, rules, scontrol, syntax
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
@@ -63,7 +63,7 @@ class Derived:
 def derive(
     conf_dir: str,
     writes: Mapping[str, bytes | None] | None = None,
-    blocks: Sequence[files.Block] = (),
+    blocks: Sequence[scontrol.Block] = (),
     topology: str = "",
     records: Sequence[Mapping[str, str]] = (),
     bare: bool = False,
@@ -106,7 +106,7 @@ def _state(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], list[str]]
         return {}, []
     # slurmctld does not count a FUTURE node either.
     is_future = any(key.lower() == "state" and value.upper() == "FUTURE" for key, value in pairs)
-    return {"NodeAddr": "127.0.0.1", "State": "FUTURE" if is_future else "CLOUD"}, files.names_of(pairs[0][1])
+    return {"NodeAddr": "127.0.0.1", "State": "FUTURE" if is_future else "CLOUD"}, scontrol.names_of(pairs[0][1])
 
 
 _OF_DYNAMIC = {"CPUs": "CPUTot", "Features": "AvailableFeatures"}
@@ -132,7 +132,7 @@ def _dynamic(record: Mapping[str, str], bare: bool) -> str:
     return _joined(_but(known, _OF_TOPOLOGY if bare else ()), {"NodeAddr": "127.0.0.1", "State": "CLOUD"})
 
 
-def _open_partition(blocks: Sequence[files.Block], names: set[str], topology: str) -> list[str]:
+def _open_partition(blocks: Sequence[scontrol.Block], names: set[str], topology: str) -> list[str]:
     hostlists = []
     for block in blocks:
         known = [node for node in block.nodes if node in names]
@@ -158,4 +158,4 @@ def _quoted(value: str) -> str:
 
 def partition_topology(version: rules.Version, style: str, name: str) -> str:
     """The Topology= of the open partition: from 25.05 on a partition chooses one of topology.yaml; else empty."""
-    return name if version >= rules.YAML_SINCE and style == files.YAML else ""
+    return name if version >= rules.YAML_SINCE and style == scontrol.YAML else ""

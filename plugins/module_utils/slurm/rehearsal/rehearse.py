@@ -39,8 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
     host_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history, rehearsal_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
@@ -56,6 +55,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox_slu
     load,
     read,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 MAX_WORKERS = 4
@@ -193,7 +193,7 @@ def before_apply(
     _check(jobs, params["rehearse_timeout"])
     config = slurm.config()
     past, no_history = history.read(slurm, config)
-    (topology,) = files.topologies_of(change["topology"])
+    (topology,) = scontrol.topologies_of(change["topology"])
     candidate = Candidate(
         conf_dir=params["conf_dir"],
         topology=topology,
@@ -275,7 +275,7 @@ def _work(
         # The control: whether the present files load without any topology.
         return {"loaded": False, "fatal": fatal, "control": _load(sandbox, bare)}
     shown = client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout
-    partitions = rules.partitions_of(files.parse_records(shown))
+    partitions = rules.partitions_of(scontrol.parse_records(shown))
     jobs = list(candidate.jobs) if candidate.only_jobs else make_jobs(candidate, partitions, derived.nodes)
     outcomes = _submit(sandbox, jobs, candidate.topology)
     complete = all(outcome.outcome != "unanswered" for outcome in outcomes)
@@ -326,7 +326,7 @@ def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, 
     if found and status == 0:
         outcome.outcome, outcome.on = "placed", found[2]
         outcome.partition = job.partition or found[3]
-        outcome.blocks = list(dict.fromkeys(where[node] for node in files.names_of(found[2]) if node in where))
+        outcome.blocks = list(dict.fromkeys(where[node] for node in scontrol.names_of(found[2]) if node in where))
     elif status is not None:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         outcome.outcome = "refused"

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Transaction
 
 # description: in words, empty for a part of another one; do, undo: the arguments of sacctmgr.
 Step = Mapping[str, Sequence[str]]

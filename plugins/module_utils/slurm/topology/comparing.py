@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     YAML,
     Block,
     ShownBlock,

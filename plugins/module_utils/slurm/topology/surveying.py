@@ -23,7 +23,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     MAIN,
     POLICY_NAME,
@@ -31,11 +31,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPTS,
     read_slurm_conf,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     FILE_NAMES,
     SlurmError,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.sacctmgr import Sacctmgr
 
 # Of slurm.conf, which may have passwords, no more than these leave the host.
@@ -102,7 +102,7 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
         "unanswered": unanswered,
         "texts": texts(conf_dir, change["files"]),
         "checksums": sums,
-        "running": files.documents(slurm.topologies(version)),
+        "running": scontrol.documents(slurm.topologies(version)),
         "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in slurm.shown()],
         "nodes": [
             {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State", "Reason")}

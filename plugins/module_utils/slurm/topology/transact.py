@@ -18,20 +18,20 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Transaction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
     FILE_NAMES,
     YAML,
     SlurmError,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
     Expected,
     Running,
     are_apart,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 INCLUDES = (INCLUDE_NAME, TIERS_NAME)

@@ -26,7 +26,7 @@ from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, TRAY_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
@@ -134,7 +134,7 @@ ROW: dict[str, Any] = {
 
 def healthy(clique: Clique, tray: str) -> dict[str, Any]:
     """What a tray of the fabric file in the desired state returns."""
-    number, sha256 = clique.trays.index(tray), files.digest(files.render_nodes(clique.entries))
+    number, sha256 = clique.trays.index(tray), formats.digest(formats.render_nodes(clique.entries))
     observed = facts(number, len(clique.trays))
     for peer in observed["peers"]:
         peer["host"] = clique.entries[peer["id"]]
@@ -521,7 +521,7 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     options, plan = on_trays[0], on_trays[0]["plan"]
     desired, clique = options["desired"], clique_of(fabric)
     assert (plan["ctl_timeout"], plan["slurm_nodes"]) == (2.0, TRAYS)
-    assert (desired["list_port"], desired["files"][files.CONFIG_FILE]) == (50006, "SERVER_PORT=50100\n")
+    assert (desired["list_port"], desired["files"][formats.CONFIG_FILE]) == (50006, "SERVER_PORT=50100\n")
     assert (desired["clique"], list(desired["entries"]), desired["own"]) == (
         "r01",
         list(clique.entries),

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.action.slurm_tiers import OVER
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_tiers import ActionModule as TiersAction
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule as TopologyAction
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology_info import ActionModule as InfoAction
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, Topology, documents
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Block, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, misplaced
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, tiers, topology_files
 

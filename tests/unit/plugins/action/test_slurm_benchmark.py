@@ -14,7 +14,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_benchmark import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_benchmark
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import script

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import doctor
+from ansible_collections.rackscale.nvlink.plugins.module_utils import inspection
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
@@ -23,7 +23,7 @@ def test_open_and_refused_ports_are_reached_and_a_name_that_does_not_resolve_is_
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         ports = server.getsockname()[1], free.getsockname()[1]
-        rows = doctor.connect_all([target(ports[0]), target(ports[1]), target(22, "no such name")])
+        rows = inspection.connect_all([target(ports[0]), target(ports[1]), target(22, "no such name")])
     # What refuses a connection has been reached.
     assert [row["reason"] for row in rows[:2]] == ["", ""]
     assert rows[2]["reason"]
@@ -41,7 +41,7 @@ def test_all_connections_together_have_one_deadline() -> None:
                 filler.setblocking(False)
                 filler.connect_ex(address)
             started = time.monotonic()
-            rows = doctor.connect([target(address[1]) for _number in range(20)], 0.5)
+            rows = inspection.connect([target(address[1]) for _number in range(20)], 0.5)
         finally:
             for filler in fillers:
                 filler.close()
@@ -54,7 +54,7 @@ def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
     trays.script(tmp_path / "slurmctld", "echo slurm-wlm 24.11.5")
     config = "SlurmdPort = 6818\\nSlurmctldPort = 6817-6819\\n"
     trays.script(tmp_path / "scontrol", f'case "$*" in *config*) printf "{config}";; esac')
-    found = doctor.inspect_slurm(Slurm(str(tmp_path)))
+    found = inspection.inspect_slurm(Slurm(str(tmp_path)))
     assert found == {
         "version": "24.11.5",
         "slurmd_port": 6818,
@@ -62,7 +62,7 @@ def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
         "problem": None,
     }
     trays.script(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    down = doctor.inspect_slurm(Slurm(str(tmp_path)))
+    down = inspection.inspect_slurm(Slurm(str(tmp_path)))
     assert down["version"] == "24.11.5"
     assert "check that slurmctld runs" in down["problem"]
 
@@ -74,7 +74,7 @@ def test_the_cache_of_apt_is_read_and_never_written(
     trays.script(tmp_path / "dpkg-query", "true")
     trays.script(tmp_path / "apt-cache", f'echo "$*" > {tmp_path}/said; echo "nvidia-imex | {candidate} | http://x"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    found = doctor.imex_package("580.95.05")
+    found = inspection.imex_package("580.95.05")
     assert found["installed"] is None
     assert found["candidate"] == (candidate if candidate.startswith("580") else None)
     assert found["offered"] == [candidate]

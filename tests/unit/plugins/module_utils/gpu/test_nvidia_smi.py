@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
@@ -16,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     unknown_gpu,
     unknown_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 HEALTHY = {

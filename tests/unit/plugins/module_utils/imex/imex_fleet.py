@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import assembly, formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 
 VERSION = "580.173.02"
@@ -58,7 +58,7 @@ def unit(**changes: Any) -> dict[str, Any]:
 
 
 def process(pid: int = 812, name: str = "nvidia-imex", **changes: Any) -> dict[str, Any]:
-    argv = ["/usr/bin/nvidia-imex", "-c", files.CONFIG_FILE]
+    argv = ["/usr/bin/nvidia-imex", "-c", formats.CONFIG_FILE]
     cgroup = "/system.slice/nvidia-imex.service"
     return {"pid": pid, "name": name, "argv": argv, "cgroup": cgroup, "started_at": 1000.0, **changes}
 
@@ -76,10 +76,10 @@ def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
         "package": {"name": "nvidia-imex", "version": f"{VERSION}-1"},
         "driver_version": VERSION,
         "unit": unit(),
-        "config": {"path": files.CONFIG_FILE, "text": CONFIG},
-        "nodes": {"path": files.NODES_FILE, "text": files.render_nodes(entries), "changed_at": 900.0},
-        "record": {"path": files.RECORD_FILE, "text": None},
-        "persist": {"path": files.PERSIST_FILE, "exists": False},
+        "config": {"path": formats.CONFIG_FILE, "text": CONFIG},
+        "nodes": {"path": formats.NODES_FILE, "text": formats.render_nodes(entries), "changed_at": 900.0},
+        "record": {"path": formats.RECORD_FILE, "text": None},
+        "persist": {"path": formats.PERSIST_FILE, "exists": False},
         "processes": [process()],
         "answers": {"state": answer("READY\n"), "domain": answer(domain_json(entries))},
         "control_tool": True,
@@ -95,7 +95,7 @@ def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
 
 def tray(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
     """The facts of that tray, as the controller has them."""
-    found: dict[str, Any] = trust.with_findings(facts.assemble(read(number, count, **changes)))
+    found: dict[str, Any] = trust.with_findings(assembly.assemble(read(number, count, **changes)))
     return found
 
 

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats
 from hypothesis import given
 from hypothesis import strategies as st
 
-TEXT = files.render_nodes(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
-SHA = files.digest(TEXT)
+TEXT = formats.render_nodes(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
+SHA = formats.digest(TEXT)
 
 
 def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[str, Any]:
@@ -116,9 +116,9 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 APPROVED = f"4 {SHA}\n"
-FOUR = record(sha256=files.digest(f"{TEXT}127.0.0.4\n"))
+FOUR = record(sha256=formats.digest(f"{TEXT}127.0.0.4\n"))
 IN_FOUR: dict[str, Any] = {"own": FOUR, "text": f"{TEXT}127.0.0.4\n"}
-ALONE: dict[str, Any] = {"own": record(sha256=files.digest("127.0.0.1\n")), "text": "127.0.0.1\n"}
+ALONE: dict[str, Any] = {"own": record(sha256=formats.digest("127.0.0.1\n")), "text": "127.0.0.1\n"}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, files, packages
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, formats, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
@@ -58,7 +58,7 @@ def desire(**more: Any) -> domain.DesiredState:
     role = {f"imex_{name}": more[name] for name in ("channel_count", "create_channel0") if name in more}
     role.update(imex_owner=owner, imex_tls=kind)
     texts = {path: rendered(name, **role) for name, path in domain.TEMPLATES.items()}
-    texts[files.CONFIG_FILE] = more.pop("config", texts[files.CONFIG_FILE])
+    texts[formats.CONFIG_FILE] = more.pop("config", texts[formats.CONFIG_FILE])
     texts[domain.DROP_IN] = more.pop("drop_in", texts[domain.DROP_IN])
     entries = tuple(more.pop("nodes", LIST))
     clique = Clique("r01", tuple(f"t{number}" for number in range(len(entries))), entries)
@@ -158,7 +158,7 @@ def test_the_options_of_the_driver(options: dict[str, Any], words: str) -> None:
 
 def test_a_site_switches_the_check_at_boot_and_its_port_off() -> None:
     given = desire()
-    off = replace(given, files={files.CONFIG_FILE: given.config})
+    off = replace(given, files={formats.CONFIG_FILE: given.config})
     assert (given.offers_list, off.offers_list, off.ports_to_open) == (True, False, (50000, 50005))
     assert {table(off)[path] for path in (domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT)} == {None}
 
@@ -244,12 +244,12 @@ def test_changed_driver_options_need_a_reboot() -> None:
 
 
 def test_config_cfg_has_nvidias_defaults_and_what_owner_tls_and_site_set() -> None:
-    usual = files.Config(config_of()).settings()
-    assert usual == {key: files.KEYS[key] for key in usual}
-    assert set(files.KEYS) - set(usual) == {"DAEMONIZE", "IMEX_CONN_WAIT_TIMEOUT", *files.SENSITIVE}
-    site = files.Config(config_of(imex_config_extra={"SERVER_PORT": 50100, "LOG_USE_SYSLOG": True, "NEW": "x y"}))
+    usual = formats.Config(config_of()).settings()
+    assert usual == {key: formats.KEYS[key] for key in usual}
+    assert set(formats.KEYS) - set(usual) == {"DAEMONIZE", "IMEX_CONN_WAIT_TIMEOUT", *formats.SENSITIVE}
+    site = formats.Config(config_of(imex_config_extra={"SERVER_PORT": 50100, "LOG_USE_SYSLOG": True, "NEW": "x y"}))
     assert site.settings() == {**usual, "SERVER_PORT": "50100", "LOG_USE_SYSLOG": "1", "NEW": "x y"}
-    host = files.Config(config_of(imex_owner="host_managed")).settings()
+    host = formats.Config(config_of(imex_owner="host_managed")).settings()
     assert host == {**usual, "IMEX_CMD_UNIX_DOMAIN_PATH": domain.HOST_SOCKET}
     assert config_of(imex_owner="none", imex_tls="site") == config_of()
 

@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
-    files,
+    formats,
     job_files,
     job_host,
 )
@@ -540,7 +540,7 @@ def test_the_user_of_a_job_can_run_the_task_prolog_and_replaces_none_of_its_modu
 
 
 def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path) -> None:
-    with pytest.raises(files.ImexError, match=r"^/bin/false cannot run the program .*; set imex_job_python"):
+    with pytest.raises(formats.ImexError, match=r"^/bin/false cannot run the program .*; set imex_job_python"):
         _present(tray, python="/bin/false")
     assert not list(tray.rglob("50-nvlink-imex"))
     assert not os.path.exists(job_files.PROGRAM)
@@ -621,7 +621,7 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
     _present(tray)
     before = {path: path.read_bytes() for path in tray.rglob("*") if path.is_file()}
     monkeypatch.setattr(job_host, "_TIMEOUT", 60 if starts else 0.5)
-    monkeypatch.setattr(files, "PERSIST_FILE", str(tray / "persist"))
+    monkeypatch.setattr(formats, "PERSIST_FILE", str(tray / "persist"))
     desired, locked, stopped = desire("none", **_folders(tray)), threading.Event(), threading.Event()
 
     def prolog() -> None:
@@ -646,7 +646,7 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
     thread.start()
     try:
         locked.wait(60)
-        with pytest.raises((job_host.Blocked, files.ImexError)) if expected else contextlib.nullcontext() as found:
+        with pytest.raises((job_host.Blocked, formats.ImexError)) if expected else contextlib.nullcontext() as found:
             job_host.leave(desired, job_host.files_of(desired, 0), Host(False), allow_jobs)
         assert str(found and found.value).startswith(expected or "None")
         assert stopped.is_set() is not bool(expected)
@@ -664,7 +664,7 @@ def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monk
     """systemd-tmpfiles itself, as at boot and at any other time."""
     nodes = tray / "100% list.cfg"
     made = tray / "tmpfiles.conf"
-    desired = replace(desire(), files={files.CONFIG_FILE: f"IMEX_NODE_CONFIG_FILE={nodes}\n"})
+    desired = replace(desire(), files={formats.CONFIG_FILE: f"IMEX_NODE_CONFIG_FILE={nodes}\n"})
     made.write_text(str(domain.files_of(desired, "", None)[domain.TMPFILES][0]))
     nodes.write_text("10.0.0.1\n")
     for flags, left in (((), True), (("--boot",), False)):

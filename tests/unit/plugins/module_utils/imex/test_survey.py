@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, processes, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats, processes, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon as daemon_of_prolog
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 
@@ -92,7 +92,7 @@ def test_the_paths_of_list_and_log_are_read_from_the_configuration(program: Prog
     assert found["log"].endswith("old\nlast\n")
     assert len(found["log"]) < 100_000
     (tmp_path / "config.cfg").unlink()
-    assert read(tmp_path)["nodes"]["path"] == files.NODES_FILE
+    assert read(tmp_path)["nodes"]["path"] == formats.NODES_FILE
 
 
 def test_the_version_query_of_another_run_is_no_daemon(program: Program, tmp_path: Path) -> None:

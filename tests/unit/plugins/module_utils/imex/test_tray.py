@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
@@ -26,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter
 
 # The cluster that all cases are about: two racks of GPU trays, and two nodes without GPUs.

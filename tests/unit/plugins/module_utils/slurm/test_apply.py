@@ -17,10 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     conf,
     conf_folder,
-    daemon,
-    files,
     live,
     programs,
+    scontrol,
+    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     SCRIPT_HEADER,
@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     TIERS_HEADER,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     HEADER,
     Block,
     SlurmError,
@@ -242,7 +242,7 @@ def slurmctld(shows: str = "", refuses: int = 0, partitions: str = "") -> Any:
         topologies=lambda _version: [Topology(shows)] if shows else [],
         shown=list,
         config=dict,
-        records=lambda _what: files.parse_records(partitions),
+        records=lambda _what: scontrol.parse_records(partitions),
         answers=lambda: True,
         reconfigure=lambda: refused.pop() if refused else child.Result(0, "", ""),
     )
@@ -250,8 +250,8 @@ def slurmctld(shows: str = "", refuses: int = 0, partitions: str = "") -> Any:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "CALM", 0.01)
-    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.1)
+    monkeypatch.setattr(transaction, "CALM", 0.01)
+    monkeypatch.setattr(transaction, "RUNNING_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -260,9 +260,9 @@ def folder(tmp_path: Path) -> Path:
     texts = {
         "slurm.conf": f"{SITE}Include nvlink_topology.conf\nInclude nvlink_partitions.conf\n",
         "slurm.conf.previous": SITE,
-        "topology.yaml": topology_files.render([BLOCKS], files.YAML),
+        "topology.yaml": topology_files.render([BLOCKS], scontrol.YAML),
         "topology.yaml.previous": "older\n",
-        "nvlink_topology.conf": f"{files.HEADER}\nTopologyPlugin=topology/block\n",
+        "nvlink_topology.conf": f"{scontrol.HEADER}\nTopologyPlugin=topology/block\n",
         "nvlink_partitions.conf": f"{TIERS_HEADER}\n",
         "nvlink_partitions.conf.previous": "older\n",
         "job_submit.lua": f"{SCRIPT_HEADER}\n",
@@ -470,8 +470,8 @@ def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> Non
 def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.1)
-    monkeypatch.setattr(daemon, "CALM", 0.1)
+    monkeypatch.setattr(transaction, "RUNNING_SECONDS", 0.1)
+    monkeypatch.setattr(transaction, "CALM", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
     log = programs_that(tmp_path)
     with pytest.raises(

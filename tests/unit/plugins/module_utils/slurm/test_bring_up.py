@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, standby, tray
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, slurmd_host, standby
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm, programs
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
@@ -236,18 +236,18 @@ def test_a_log_gets_one_rule_for_its_rotation(tmp_path: Path) -> None:
     """logrotate fails on two rules for one log."""
     host = Host(check=False)
     log = "/var/log/slurm/slurmd.log"
-    tray.rotate(host, log, "rule", str(tmp_path / "missing"))
+    slurmd_host.rotate(host, log, "rule", str(tmp_path / "missing"))
     (tmp_path / "slurmd").write_text(f"{log} {{\n}}\n")
-    tray.rotate(host, log, "rule", str(tmp_path))
+    slurmd_host.rotate(host, log, "rule", str(tmp_path))
     assert host.changes == []
     (tmp_path / "slurmd").write_text("/var/log/other.log {\n}\n")
-    tray.rotate(host, log, "rule", str(tmp_path))
-    tray.rotate(host, log, "rule", str(tmp_path))
+    slurmd_host.rotate(host, log, "rule", str(tmp_path))
+    slurmd_host.rotate(host, log, "rule", str(tmp_path))
     assert host.changes == [f"write {tmp_path}/slurm-nvlink"]
     assert (tmp_path / "slurm-nvlink").read_text() == "rule"
 
 
-CONF, OPTIONS = "ClusterName=other\n", f"{tray.MARK}: slurmd fetches its configuration\n"
+CONF, OPTIONS = "ClusterName=other\n", f"{slurmd_host.MARK}: slurmd fetches its configuration\n"
 # The package slurm of EPEL has an example.
 DIFFERS = (1, "echo 'S.5....T.  c /etc/slurm/cgroup.conf'")
 
@@ -258,7 +258,7 @@ DIFFERS = (1, "echo 'S.5....T.  c /etc/slurm/cgroup.conf'")
         (None, None, None, False),
         (CONF, None, None, True),
         (CONF, OPTIONS, None, False),
-        (f"{tray.MARK} from the fabric file\n", None, None, False),
+        (f"{slurmd_host.MARK} from the fabric file\n", None, None, False),
         (CONF, None, DIFFERS, False),
         (CONF, None, (1, 'echo "S.5....T.  c $4"'), True),
         (CONF, None, (1, "echo 'error: cannot open Packages database' >&2"), True),
@@ -281,4 +281,4 @@ def test_a_slurmd_of_another_slurm_is_left_as_it_is(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     message = f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "
     with pytest.raises(SlurmError, match=message) if refused else contextlib.nullcontext():
-        tray.check_owner(str(paths[1]), str(paths[0]))
+        slurmd_host.check_owner(str(paths[1]), str(paths[0]))

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
-    causes,
     checks,
     controller,
-    hosts,
+    host_checks,
     matrix,
-    peers,
-    steps,
+    peer_hosts,
+    plan_steps,
+    unanswered,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, WARNING, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.hosts import Site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Site
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -46,7 +46,7 @@ def report(**more: Any) -> dict[str, Any]:
 
 def found(site: Site) -> list[tuple[str, str, str, str]]:
     """The checks that are neither ok nor skipped."""
-    rows = [(row.name, row.status, row.host, row.message) for row in hosts.checks(site)]
+    rows = [(row.name, row.status, row.host, row.message) for row in host_checks.checks(site)]
     return [row for row in rows if row[1] not in (OK, checks.SKIPPED)]
 
 
@@ -156,7 +156,7 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     ],
 )
 def test_the_texts_of_ssh_sudo_and_python_have_one_cause_each(message: str, name: str, words: str) -> None:
-    check = causes.of("r01t01", message)
+    check = unanswered.of("r01t01", message)
     assert (check.name, check.status) == (name, ERROR)
     assert words in check.message
 
@@ -221,11 +221,13 @@ def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_disco
     """Without a fabric file a neighbour may be in another rack, where IMEX needs no connection."""
     tray_names = [f"r01t{number:02d}" for number in range(1, 19)]
     blocked = {
-        name: report(connects=[connect(peer, 50000, "timed out") for peer in peers.next_to(name, tray_names)])
+        name: report(connects=[connect(peer, 50000, "timed out") for peer in peer_hosts.next_to(name, tray_names)])
         for name in tray_names
     }
     for placed, status in ((True, ERROR), (False, WARNING)):
-        rows = [row for row in checks.merged(hosts.checks(Site(blocked, placed=placed))) if row["name"] == "ports"]
+        rows = [
+            row for row in checks.merged(host_checks.checks(Site(blocked, placed=placed))) if row["name"] == "ports"
+        ]
         assert rows == [
             {
                 "name": "ports",
@@ -254,23 +256,23 @@ def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
 
 def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound() -> None:
     many = [f"t{number}" for number in range(40)]
-    tried = [peer for name in many for peer in peers.next_to(name, many)]
-    assert {tried.count(name) for name in many} == {peers.MAX_PEERS}
-    assert all(name not in peers.next_to(name, many) for name in many)
-    assert peers.next_to("other", many) == []
-    assert len(peers.sample([str(number) for number in range(10_368)])) <= peers.MAX_SAMPLE
-    assert peers.sample(["a", "b"]) == ["a", "b"]
+    tried = [peer for name in many for peer in peer_hosts.next_to(name, many)]
+    assert {tried.count(name) for name in many} == {peer_hosts.MAX_PEERS}
+    assert all(name not in peer_hosts.next_to(name, many) for name in many)
+    assert peer_hosts.next_to("other", many) == []
+    assert len(peer_hosts.sample([str(number) for number in range(10_368)])) <= peer_hosts.MAX_SAMPLE
+    assert peer_hosts.sample(["a", "b"]) == ["a", "b"]
 
 
 def test_the_neighbours_of_a_tray_are_those_of_its_clique_with_the_addresses_of_imex() -> None:
     fabric = fabrics.fabric(racks=2, split=())
     trays = {name: f"{name}.mgmt" for name in fabric.trays}
     first, second, *_others = fabric.members[next(iter(fabric.members))]
-    placed = peers.neighbours(first, peers.groups(trays, fabric))
+    placed = peer_hosts.neighbours(first, peer_hosts.groups(trays, fabric))
     assert set(placed) < set(next(iter(fabric.members.values())))
     assert placed[second] == fabric.trays[second]["imex_address"]
-    assert peers.neighbours(first, peers.groups(trays, None))[second] == f"{second}.mgmt"
-    assert peers.neighbours("other", peers.groups(trays, fabric)) == {}
+    assert peer_hosts.neighbours(first, peer_hosts.groups(trays, None))[second] == f"{second}.mgmt"
+    assert peer_hosts.neighbours("other", peer_hosts.groups(trays, fabric)) == {}
 
 
 # ------------------------------------------------------------------------------------------------------------ releases
@@ -282,10 +284,13 @@ def snapshot(*charts: str) -> dict[str, Any]:
 
 
 def test_the_releases_of_the_dra_driver_and_gpu_operator_are_named() -> None:
-    status, text = steps.releases(snapshot("dra-driver-nvidia-gpu-0.5.0", "gpu-operator-v26.7.2"))
+    status, text = plan_steps.releases(snapshot("dra-driver-nvidia-gpu-0.5.0", "gpu-operator-v26.7.2"))
     assert (status, text) == (INFO, "installed by dra-driver-nvidia-gpu 0.5.0 and gpu-operator v26.7.2")
-    assert steps.releases(snapshot("nvidia-dra-driver-gpu-25.12.0"))[1] == "installed by nvidia-dra-driver-gpu 25.12.0"
-    status, text = steps.releases(snapshot("cilium-1.2.3"))
+    assert (
+        plan_steps.releases(snapshot("nvidia-dra-driver-gpu-25.12.0"))[1]
+        == "installed by nvidia-dra-driver-gpu 25.12.0"
+    )
+    status, text = plan_steps.releases(snapshot("cilium-1.2.3"))
     assert status == checks.SKIPPED
     assert text.endswith("was found; No list")
 

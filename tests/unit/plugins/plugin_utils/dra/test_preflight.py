@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     crds,
     device_plugins,
     node_selection,
-    phases,
     preflight,
+    role_phases,
     stranded,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from hypothesis import given
 from hypothesis import strategies as st
@@ -418,7 +418,7 @@ def test_equal_findings_of_many_trays_are_one_line() -> None:
         for number in range(1, 1009)
         for code, what in (("dra_node_setup", "no program"), ("imex_unit_down", "no service"))
     ]
-    result = phases.messages([*found, finding("dra_node_setup", "Node a is old.", node="a")], True)
+    result = role_phases.messages([*found, finding("dra_node_setup", "Node a is old.", node="a")], True)
     assert result["msg"] == (
         "Tray t1 has no program. So it is with 1007 more trays (t[2-1008]). (and 2 more errors, see the warnings)"
     )

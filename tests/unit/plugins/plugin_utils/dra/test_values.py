@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, linter, values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, chart_rules, values, versions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,9 +32,9 @@ def check_values(own: Mapping[str, Any], shape: str = "compute_domains") -> list
 
 def faults(made: Mapping[str, Any], version: Any = NEW) -> list[dict[str, Any]]:
     """As for a chart whose templates read no key that its values lack."""
-    unread = [row["key"] for row in linter.variants(made, CHART)[1:]]
-    found = [*linter.check_unread(unread, CHART, ""), *linter.check_kinds(made, CHART)]
-    return [*found, *linter.check_start(made, version)]
+    unread = [row["key"] for row in chart_rules.variants(made, CHART)[1:]]
+    found = [*chart_rules.check_unread(unread, CHART, ""), *chart_rules.check_kinds(made, CHART)]
+    return [*found, *chart_rules.check_start(made, version)]
 
 
 def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
@@ -223,16 +223,16 @@ def test_gates_are_those_of_the_chart_and_of_a_later_one_unknown() -> None:
         (GOOD, BEFORE, []),
         (later, versions.pinned("0.5.0"), ["featureGates.NewGate"]),
     ):
-        assert [row["key"] for row in linter.check_start(made, version)] == keys
+        assert [row["key"] for row in chart_rules.check_start(made, version)] == keys
     # A release that was not read may have more.
     for text in ("0.5.1", "0.6.0-rc.1"):
-        (row,) = linter.check_start(later, versions.pinned(text))
+        (row,) = chart_rules.check_start(later, versions.pinned(text))
         assert (row["key"], row["severity"]) == ("featureGates.NewGate", "warning")
 
 
 def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
     own = {"kubeletPlugin": {"newKey": 1, "priorityClassName": ""}, "maskNvidiaDriverParams": {"deep": {"x": 1}}}
-    rows = linter.variants(own, CHART)
+    rows = chart_rules.variants(own, CHART)
     assert rows == [
         {"key": "", "values": own},
         {"key": "kubeletPlugin.newKey", "values": {**own, "kubeletPlugin": {"priorityClassName": ""}}},
@@ -243,7 +243,7 @@ def test_the_chart_is_asked_about_each_key_that_its_values_lack() -> None:
 def test_a_key_without_effect_is_a_warning_where_the_templates_name_it() -> None:
     """They may read it only behind an option that is off, or with this value as their fallback."""
     text = "{{ if .Values.image.enabled }}{{ .Values.image.siteKey }}{{ end }}"
-    found = list(linter.check_unread(["image.siteKey", "image.site"], CHART, text))
+    found = list(chart_rules.check_unread(["image.siteKey", "image.site"], CHART, text))
     assert [(row["key"], row["severity"]) for row in found] == [("image.siteKey", "warning"), ("image.site", "error")]
     assert {row["message"].partition(": ")[2] for row in found} == {
         "changes nothing that the chart renders; remove it."
@@ -258,9 +258,9 @@ def test_templates_are_read_in_a_folder_and_in_an_archive(tmp_path: Path) -> Non
     with tarfile.open(tmp_path / "dra.tgz", "w:gz") as archive:
         archive.add(folder, "dra")
     for chart in (folder, tmp_path / "dra.tgz"):
-        assert sorted(linter.templates(str(chart)).split("\n")) == ["of a", "of b", "of c"]
+        assert sorted(chart_rules.templates(str(chart)).split("\n")) == ["of a", "of b", "of c"]
     with pytest.raises(DraError, match="none cannot be read; write its absolute path"):
-        linter.templates(str(tmp_path / "none"))
+        chart_rules.templates(str(tmp_path / "none"))
 
 
 def test_a_key_that_is_no_text_is_one_that_the_chart_lacks() -> None:
@@ -297,11 +297,11 @@ def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObje
     parent, dot, name = path.rpartition(".")
     at = data.draw(st.integers(0, len(name) - 1))
     typo = parent + dot + name[:at] + name[at + 1 :]
-    assert [row["key"] for row in linter.variants(nested(typo, {}), CHART)] == ["", typo]
-    assert [row["key"] for row in linter.variants(nested(path, {}), CHART)] == [""]
+    assert [row["key"] for row in chart_rules.variants(nested(typo, {}), CHART)] == ["", typo]
+    assert [row["key"] for row in chart_rules.variants(nested(path, {}), CHART)] == [""]
 
 
 def test_the_charts_own_defaults_are_no_fault() -> None:
-    assert [*linter.check_kinds(CHART, CHART), *linter.check_start(CHART, NEW)] == []
-    assert len(linter.variants(CHART, CHART)) == 1
-    assert set(linter.FORMS) <= paths(CHART)
+    assert [*chart_rules.check_kinds(CHART, CHART), *chart_rules.check_start(CHART, NEW)] == []
+    assert len(chart_rules.variants(CHART, CHART)) == 1
+    assert set(chart_rules.FORMS) <= paths(CHART)

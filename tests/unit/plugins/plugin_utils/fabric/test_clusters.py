@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import differences, fabric_file, live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import differences, fabric_file, overlay
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
@@ -205,7 +205,7 @@ def test_a_name_that_no_group_can_have_is_written_with_underscores() -> None:
 
 def test_a_live_source_alone_shows_clusters_under_provisional_names() -> None:
     site = shared()
-    fabric, _state = live.provisional(site.observations(), NOW)
+    fabric, _state = overlay.provisional(site.observations(), NOW)
     fabric_file.check(fabric.as_dict(), "live")
     assert {len(block.trays) for block in fabric.blocks("beta")} == {2}
     assert all(block.name.startswith("new_") for block in fabric.blocks("alpha"))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import gates as slurm_gates
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import plan_gates as slurm_gates
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import NOW, Site
 

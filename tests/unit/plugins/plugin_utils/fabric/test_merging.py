@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
     Merged,
@@ -16,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     percent,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import role_phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 
@@ -65,7 +65,7 @@ def test_facts_that_are_no_mapping_are_none(facts: Any) -> None:
 
 def test_nothing_is_read_of_a_tray_whose_facts_set_variables() -> None:
     facts = {"nvlink_fabric": GOOD["r01t01"], "nvlink_kubernetes_node": "r01t02"}
-    found, findings = phases.read_trays([*GOOD], hosts(ansible_facts=facts, nvlink_kubernetes_node="r01t02"))
+    found, findings = role_phases.read_trays([*GOOD], hosts(ansible_facts=facts, nvlink_kubernetes_node="r01t02"))
     assert [(tray.node, tray.fabric is None) for tray in found.values()] == [("r01t01", True), ("r01t02", False)]
     assert [row["code"] for row in findings] == ["tray_facts_foreign"]
 
@@ -83,5 +83,5 @@ def test_nothing_is_read_of_a_tray_whose_facts_set_variables() -> None:
     ],
 )
 def test_the_programs_below_the_driver_root(result: Any, expected: bool | None) -> None:
-    found, _findings = phases.read_trays([*GOOD], hosts(dra_driver_root_files=result))
+    found, _findings = role_phases.read_trays([*GOOD], hosts(dra_driver_root_files=result))
     assert found["r01t01"].root is expected

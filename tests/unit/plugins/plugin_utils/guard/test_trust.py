@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ansible.module_utils._internal import _messages
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import MAX_MESSAGE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import RETURN as SLURM_STEP
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import MAX_MESSAGE, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from hypothesis import given
 from hypothesis import strategies as st

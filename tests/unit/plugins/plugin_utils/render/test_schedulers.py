@@ -9,7 +9,7 @@ from typing import Any
 import jmespath
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import linter, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
@@ -357,4 +357,4 @@ def test_every_container_claims_the_gpus_that_it_would_request(name: str) -> Non
 def test_the_chart_values_enable_the_plugin_that_the_examples_need(by_dra: bool) -> None:
     made = dra.values(schedulers.describe(fabrics.fabric(racks=3, split=()), None), by_dra)
     assert made["resources"]["gpus"]["enabled"] is by_dra
-    assert linter.check_start(made, versions.pinned("0.5.0")) == []
+    assert chart_rules.check_start(made, versions.pinned("0.5.0")) == []

@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import HEADER, Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     changes,
-    gates,
     linter,
+    plan_gates,
     planning,
     settings,
     topology_files,
@@ -256,7 +256,7 @@ def topology(**blocks: str) -> Topology:
 
 
 def objections(planned: dict[str, str], *override: str, live: dict[str, str] | None = None) -> dict[str, str]:
-    found = gates.check(topology(**(RACKS if live is None else live)), topology(**planned), NODES, override)
+    found = plan_gates.check(topology(**(RACKS if live is None else live)), topology(**planned), NODES, override)
     return {row["code"]: worded(row)["message"] for row in found}
 
 
@@ -295,7 +295,7 @@ def test_a_gate_is_overridden_by_its_name_alone() -> None:
     assert found["slurm_gate_overridden"].startswith(
         "The gate block_shrinks is overridden: Block r01 would shrink from"
     )
-    assert list(objections(planned, *gates.GATES)) == ["slurm_gate_overridden"]
+    assert list(objections(planned, *plan_gates.GATES)) == ["slurm_gate_overridden"]
     assert objections({**RACKS, "r01": "r01t[01-04]"})["block_shrinks"] == (
         "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: check the fabric file, or set"
         " override (variable slurm_topology_override) to block_shrinks if this is intended."
@@ -303,11 +303,11 @@ def test_a_gate_is_overridden_by_its_name_alone() -> None:
 
 
 def test_a_first_configuration_and_nodes_that_slurm_no_longer_has_pass() -> None:
-    assert gates.check(None, topology(r01="r01t01"), NODES, ()) == []
+    assert plan_gates.check(None, topology(r01="r01t01"), NODES, ()) == []
     assert objections({"r01": "r01t01"}, live={}) == {}
     kept = expand("r01t[01-17],r02t[01-18]")
     planned = topology(**{**RACKS, "r01": "r01t[01-17]"})
-    assert gates.check(topology(**RACKS), planned, kept, ()) == []
+    assert plan_gates.check(topology(**RACKS), planned, kept, ()) == []
 
 
 def observed(loaded: bool = True, **more: Any) -> Observed:
@@ -315,11 +315,11 @@ def observed(loaded: bool = True, **more: Any) -> Observed:
     return Observed(
         conf_dir="/etc/slurm",
         version=(24, 11, 5),
-        style=files.CONF,
+        style=scontrol.CONF,
         config={"topologyplugin": "topology/block" if loaded else "topology/flat"},
         running=[],
-        shown=[files.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
-        texts={"topology.conf": topology_files.render([written], files.CONF)},
+        shown=[scontrol.ShownBlock(block.name, block.nodes, 18, False) for block in written.blocks] if loaded else [],
+        texts={"topology.conf": topology_files.render([written], scontrol.CONF)},
         nodes=tuple(map(NodeNames, NODES)),
         **more,
     )
@@ -328,19 +328,19 @@ def observed(loaded: bool = True, **more: Any) -> Observed:
 @pytest.mark.parametrize(
     ("style", "names", "runs", "cases"),
     [
-        (files.YAML, "topology.yaml topology.conf", True, ["other_file"]),
+        (scontrol.YAML, "topology.yaml topology.conf", True, ["other_file"]),
         # What slurmctld still reads is not to be removed yet.
-        (files.YAML, "topology.yaml topology.conf", False, ["other_file_soon"]),
-        (files.YAML, "topology.conf", False, ["other_file_soon"]),
-        (files.YAML, "topology.yaml", True, []),
-        (files.CONF, "topology.yaml topology.conf", True, ["other_file_later"]),
-        (files.CONF, "topology.conf", True, []),
+        (scontrol.YAML, "topology.yaml topology.conf", False, ["other_file_soon"]),
+        (scontrol.YAML, "topology.conf", False, ["other_file_soon"]),
+        (scontrol.YAML, "topology.yaml", True, []),
+        (scontrol.CONF, "topology.yaml topology.conf", True, ["other_file_later"]),
+        (scontrol.CONF, "topology.conf", True, []),
     ],
 )
 def test_a_file_of_the_other_format_is_a_finding(style: str, names: str, runs: bool, cases: list[str]) -> None:
     text = topology_files.render([topology(**RACKS)], style)
-    texts = {name: text if name == files.FILE_NAMES[style] else "" for name in names.split()}
-    version = (24, 11, 5) if style == files.CONF else (26, 5, 5)
+    texts = {name: text if name == scontrol.FILE_NAMES[style] else "" for name in names.split()}
+    version = (24, 11, 5) if style == scontrol.CONF else (26, 5, 5)
     seen = replace(observed(), style=style, version=version, texts=texts, running=[topology(**RACKS)] if runs else [])
     plan = planning.plan(seen, planning.DesiredState(topology(**RACKS).blocks))
     assert [row["case"] for row in plan.findings if row["case"].startswith("other_file")] == cases
@@ -359,12 +359,12 @@ SITES_SIZES = "BlockName=r01 Nodes=r01t[01-18]\nBlockName=r02 Nodes=r02t[01-18]\
         (f"{HEADER}\n", (), (), []),
     ],
 )
-@pytest.mark.parametrize("style", [files.CONF, files.YAML])
+@pytest.mark.parametrize("style", [scontrol.CONF, scontrol.YAML])
 def test_block_sizes_that_the_site_has_set_change_only_by_name(
     style: str, head: str, given: tuple[int, ...], override: tuple[str, ...], codes: list[str]
 ) -> None:
     """From 25.05 on also those of a topology.conf that a first topology.yaml would hide."""
-    version = (24, 11, 5) if style == files.CONF else (26, 5, 5)
+    version = (24, 11, 5) if style == scontrol.CONF else (26, 5, 5)
     seen = replace(observed(), style=style, version=version, texts={"topology.conf": head + SITES_SIZES})
     desired = planning.DesiredState(topology(**RACKS).blocks, block_sizes=given, override=override)
     found = {row["code"]: worded(row)["message"] for row in planning.plan(seen, desired).findings}
@@ -375,7 +375,7 @@ def test_block_sizes_that_the_site_has_set_change_only_by_name(
 
 def test_a_file_of_another_writer_with_the_same_blocks_gets_the_header() -> None:
     """Else verify would report a second writer of a topology that this run has accepted."""
-    ours = topology_files.render([topology(**RACKS)], files.CONF)
+    ours = topology_files.render([topology(**RACKS)], scontrol.CONF)
     seen = replace(observed(), texts={"topology.conf": ours.partition("\n")[2]})
     adopted = planning.plan(seen, planning.DesiredState(topology(**RACKS).blocks))
     assert (adopted.writes, adopted.reconfigure) == ({"/etc/slurm/topology.conf": ours}, False)
@@ -427,7 +427,7 @@ def test_a_removal_gives_the_site_its_default_topology_back() -> None:
         f"- topology: {known.name}\n  cluster_default: {known.cluster_default}\n  flat: true\n" for known in site
     )
     desired = planning.DesiredState(topology(**RACKS).blocks)
-    new = {"version": (26, 5, 5), "style": files.YAML, "running": site, "shown": []}
+    new = {"version": (26, 5, 5), "style": scontrol.YAML, "running": site, "shown": []}
     for _run in range(2):  # a second apply keeps it
         plan = planning.plan(replace(observed(), texts={"topology.yaml": text}, **new), desired)
         assert [known.name for known in plan.topologies if known.cluster_default] == ["nvlink"]
@@ -462,17 +462,17 @@ def test_a_base_that_is_chosen_here_must_not_shrink() -> None:
     live = replace(topology(r01="a[01-18]", r02="b[01-18]"), block_sizes=(18,))
     planned = replace(topology(r01="a[01-18]", r02="b[01-18]", r03="c01"), block_sizes=(1,))
     known = expand("a[01-18],b[01-18],c01")
-    (found,) = map(worded, gates.check(live, planned, known, (), base=True))
+    (found,) = map(worded, plan_gates.check(live, planned, known, (), base=True))
     assert (found["code"], found["severity"]) == ("base_shrinks", "error")
     assert found["message"].startswith(
         "The base block size would shrink from 18 to 1, since block r03 has fewer nodes: a job of 2 to 18 nodes"
     )
     assert found["message"].endswith("(variable slurm_topology_override) to base_shrinks if this is intended.")
     # The site's own size passes, and so does the override.
-    assert gates.check(live, planned, known, ()) == []
-    (warned,) = gates.check(live, planned, known, ("base_shrinks",), base=True)
+    assert plan_gates.check(live, planned, known, ()) == []
+    (warned,) = plan_gates.check(live, planned, known, ("base_shrinks",), base=True)
     assert warned["code"] == "slurm_gate_overridden"
-    assert gates.check(planned, live, known, (), base=True)[0]["code"] != "base_shrinks"
+    assert plan_gates.check(planned, live, known, (), base=True)[0]["code"] != "base_shrinks"
 
 
 def test_small_cliques_are_left_out_before_25_05_alone() -> None:
@@ -502,7 +502,7 @@ def test_small_cliques_are_left_out_before_25_05_alone() -> None:
 def test_the_default_topology_never_changes_silently(
     default: tuple[str, str], override: tuple[str, ...], codes: list[str]
 ) -> None:
-    found = gates.check(None, topology(r01="r01t01"), NODES, override, default=default)
+    found = plan_gates.check(None, topology(r01="r01t01"), NODES, override, default=default)
     assert [one["code"] for one in found] == codes
     if not override and codes:
         assert worded(found[0])["message"] == (

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     SCRIPT_NAME,
     TIERS_NAME,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     Block,
     ShownBlock,
     SlurmError,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware, rules, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, rules, scontrol, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,7 +146,7 @@ def test_the_comments_of_a_replaced_file_stay() -> None:
     leaves, _nvlink, flat = topology_files.parse_yaml(old)
     blocks = Topology("nvlink", "block", False, (R01,), (2,))
     made = [replace(leaves, cluster_default=True), blocks, replace(flat, cluster_default=False)]
-    text = f"""{files.HEADER}
+    text = f"""{scontrol.HEADER}
 # racks of hall 2
 ---
 - topology: leaves   # the fat tree
@@ -174,16 +174,16 @@ def test_the_comments_of_a_replaced_file_stay() -> None:
     # An item in braces is written anew where its default changes, and stays as it is elsewhere.
     braces = "- {topology: flat, flat: {}} # cpu\n- topology: leaves\n  tree: {switches: [{switch: top, nodes: n1}]}\n"
     flat, leaves = topology_files.parse_yaml(braces + "... # end\n")
-    assert topology_files.render([flat, leaves], "yaml", old=braces) == f"{files.HEADER}\n---\n{braces}"
+    assert topology_files.render([flat, leaves], "yaml", old=braces) == f"{scontrol.HEADER}\n---\n{braces}"
     text = topology_files.render([replace(flat, cluster_default=True), leaves], "yaml", old=braces + "... # end\n")
     assert text.startswith(
-        f"{files.HEADER}\n# end\n---\n# cpu\n- topology: flat\n  cluster_default: true\n  flat: true\n- topology: le"
+        f"{scontrol.HEADER}\n# end\n---\n# cpu\n- topology: flat\n  cluster_default: true\n  flat: true\n- topology: le"
     )
     # A single map, or JSON, becomes a list; its comments stand above it.
     single = "# my tree\ntopology: leaves\ntree: {switches: [{switch: top, nodes: n1}]} # all\n"
     (leaves,) = topology_files.parse_yaml(single)
     text = topology_files.render([leaves, blocks], "yaml", old=single)
-    assert text.startswith(f"{files.HEADER}\n# my tree\n# all\n---\n- topology: leaves\n")
+    assert text.startswith(f"{scontrol.HEADER}\n# my tree\n# all\n---\n- topology: leaves\n")
     assert topology_files.parse_yaml(text) == [leaves, blocks]
 
 
@@ -206,10 +206,10 @@ def test_topoconf_is_read_as_pyyaml_writes_it(rows: list[tuple[str, bool, list[t
         )
         for name, default, blocks in rows
     ]
-    document = files.documents(topologies)
+    document = scontrol.documents(topologies)
     printed = yaml.dump(document, width=10**6, explicit_start=True, explicit_end=True, sort_keys=False)
-    assert files.topologies_of(document) == topologies
-    assert files.parse_topoconf(printed) == topologies
+    assert scontrol.topologies_of(document) == topologies
+    assert scontrol.parse_topoconf(printed) == topologies
 
 
 @pytest.mark.parametrize(
@@ -225,17 +225,17 @@ def test_topoconf_is_read_as_pyyaml_writes_it(rows: list[tuple[str, bool, list[t
 )
 def test_another_text_than_topoconf_is_an_error(text: str) -> None:
     with pytest.raises(SlurmError):
-        files.parse_topoconf(text)
-    assert files.parse_topoconf("%YAML 1.1\n---\n...\n") == []
+        scontrol.parse_topoconf(text)
+    assert scontrol.parse_topoconf("%YAML 1.1\n---\n...\n") == []
 
 
 def test_an_empty_value_takes_nothing_of_what_follows() -> None:
-    shown = files.parse_show_topology("BlockName=r01 BlockIndex=0 Nodes= BlockSize=36\n")
-    assert shown == [files.ShownBlock("r01", (), 36, False)]
+    shown = scontrol.parse_show_topology("BlockName=r01 BlockIndex=0 Nodes= BlockSize=36\n")
+    assert shown == [scontrol.ShownBlock("r01", (), 36, False)]
     text = "NodeName=n1 AllocTRES= CurrentWatts=0 Comment= Reason=a  b OS=x [root@2026]\nnot a record\n"
     record = {"NodeName": "n1", "AllocTRES": "", "CurrentWatts": "0", "Comment": "", "Reason": "a  b OS=x", "OS": "x"}
     record["ReasonBy"] = "root@2026"
-    assert files.parse_records(text) == [record, {}]
+    assert scontrol.parse_records(text) == [record, {}]
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import findings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, LAYERS, finding, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table as findings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, LAYERS, finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
     failure,
     formatting,
     junit,
-    kubernetes,
+    kubernetes_check,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster
@@ -352,7 +352,7 @@ def test_a_compute_domain_or_controller_that_is_starting_is_no_failure(world: Wo
     world.kubernetes["deployments"] = [dra_cluster.changed(dra_cluster.controller(0), 1)]
     verdict = world.verdict()
     assert rows(verdict) == []
-    (line,) = kubernetes.stranded_lines(verdict["compute_domains"])[:1]
+    (line,) = kubernetes_check.stranded_lines(verdict["compute_domains"])[:1]
     assert line == "1 claim for channels changed less than 5 minutes ago: starting, not checked (jobs/work)."
     # The role, which repeats its checks, has no such patience.
     assert len(checks.running(world.kubernetes, False)) == 2
@@ -616,7 +616,7 @@ def test_a_run_on_a_few_trays_says_nothing_of_their_domain(world: World) -> None
 @pytest.mark.parametrize("trays", [A[:1], A[:2], A[:3]], ids=len)
 def test_members_without_a_list_explain_their_connections(world: World, trays: list[str]) -> None:
     for tray in trays:
-        gone = {"path": files.NODES_FILE, "text": None, "changed_at": None}
+        gone = {"path": formats.NODES_FILE, "text": None, "changed_at": None}
         world.trays[tray]["imex"] = world.imex(tray, world.entries("r01"), nodes=gone)
         world.connect(tray, [other for other in A if other not in trays], "never_connected")
     assert rows(world.verdict()) == [("imex", "imex_list_unusable", [tray]) for tray in trays]
@@ -730,7 +730,7 @@ def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
         "blocked_by": {"jobs/train": [tray]},
     }
     assert of[second]["stranded_gpus"] == 0
-    assert kubernetes.stranded_lines(found["compute_domains"]) == [
+    assert kubernetes_check.stranded_lines(found["compute_domains"]) == [
         f"Clique {first}: {gpus - 1} GPUs are stranded by jobs/train ({tray});"
         " 1 of 2 nodes can take a new ComputeDomain."
     ]

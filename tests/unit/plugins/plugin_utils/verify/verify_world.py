@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import assembly, formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
@@ -68,13 +68,13 @@ class World:
         own = str(self.fabric.trays[tray]["imex_address"])
         read = imex_fleet.read(
             addresses=[own],
-            nodes={"path": files.NODES_FILE, "text": files.render_nodes(entries), "changed_at": 900.0},
+            nodes={"path": formats.NODES_FILE, "text": formats.render_nodes(entries), "changed_at": 900.0},
             answers={
                 "state": imex_fleet.answer("READY\n"),
                 "domain": imex_fleet.answer(imex_fleet.domain_json(entries)),
             },
         )
-        found: Row = trust.with_findings(facts.assemble({**read, **changes}))
+        found: Row = trust.with_findings(assembly.assemble({**read, **changes}))
         # Beside Slurm the cluster has the DRA driver, which would refuse a service of the tray's own.
         return {**found, "unit": {**found["unit"], "load": "masked", "active": "inactive"}}
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
     history,
@@ -29,6 +27,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
     Rehearsal,
     TestJob,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,7 +84,7 @@ def test_any_text_of_slurm_conf_is_accepted(tmp_path_factory: pytest.TempPathFac
 def candidate(sizes: dict[str, int], **more: Any) -> Candidate:
     blocks = tuple(Block(name, tuple(f"{name}t{n:02d}" for n in range(count))) for name, count in sizes.items())
     topology = Topology(name="nvlink", blocks=blocks, block_sizes=more.pop("base", (max(sizes.values()),)))
-    return Candidate("/etc/slurm", topology, (26, 5, 5), files.YAML, **more)
+    return Candidate("/etc/slurm", topology, (26, 5, 5), scontrol.YAML, **more)
 
 
 def known(rehearsed: Candidate) -> frozenset[str]:

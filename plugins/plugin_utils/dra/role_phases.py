@@ -11,16 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    chart_rules,
     checks,
     crds,
     device_plugins,
     domains,
     dry_run,
-    linter,
     preflight,
     stranded,
     upgrade,
@@ -29,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
@@ -125,7 +125,9 @@ def _findings(
         (new, _unread), (old, _unread) = (dry_run.documents(options[key]) for key in ("manifest", "old_manifest"))
         release = (options["namespace"], options["release"])
         refused = [
-            *linter.check_unread(unread, plan.chart_values, linter.templates(options["chart"]) if unread else ""),
+            *chart_rules.check_unread(
+                unread, plan.chart_values, chart_rules.templates(options["chart"]) if unread else ""
+            ),
             *dry_run.DryRun(access, release).refused(options["manifest"], options["chart_crds"], check),
         ]
         if not old:
@@ -146,7 +148,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
     managers = {manager for crd in live_crds.values() for manager in crds.owners(crd)}
     return {
         "release_values": plan.values or {},
-        "variants": linter.variants(plan.values or {}, plan.chart_values),
+        "variants": chart_rules.variants(plan.values or {}, plan.chart_values),
         "stand_alone": plan.stand_alone,
         "api_version": api_version(snapshot["groups"]),
         "kubernetes_version": snapshot["version"],

@@ -9,7 +9,7 @@ counters with those of the last run, which the verdict file keeps under ``links`
     {"r01t01": {"gpus": {"GPU-3d1c...": {"14": 505}}, "xid_at": 1795237200.1}}
 
 A GPU has an entry once it was read, with its links that have a counter other than 0. xid_at: when the newest Xid that
-was reported was logged, by the tray's clock (xids.py). Pure functions.
+was reported was logged, by the tray's clock (xids_check.py). Pure functions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypedDict, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import HARDWARE, worded
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     COUNT,
     COUNT_OR_NONE,
@@ -122,7 +122,10 @@ def memory(evidence: Evidence) -> dict[str, Known]:
         if not gpus or len(gpus) < len(as_list(part.get("gpus"))):
             # A GPU that cannot be read now may be one that was read before.
             gpus = {**known["gpus"], **gpus}
-        kept[tray] = {"gpus": gpus, "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in xids.logged(part))])}
+        kept[tray] = {
+            "gpus": gpus,
+            "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in xids_check.logged(part))]),
+        }
     return kept
 
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import overlay
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
@@ -26,7 +26,7 @@ def attached(tray: str, uuid: str, clique_id: int = 32766) -> Observation:
 
 
 def test_cliques_and_blocks_have_provisional_names() -> None:
-    fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
+    fabric, state = overlay.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
     assert {name: clique["block"]["name"] for name, clique in fabric.cliques.items()} == {
         "new_9f3c1234_1": "new_9f3c1234_1",
         "new_9f3c1234_2": "new_9f3c1234_2",
@@ -38,7 +38,7 @@ def test_cliques_and_blocks_have_provisional_names() -> None:
 
 def test_domains_with_the_same_eight_digits_have_different_names() -> None:
     other = UUID.replace("444444444444", "555555555555")
-    fabric, _state = live.provisional([attached("a", UUID), attached("b", other)], NOW)
+    fabric, _state = overlay.provisional([attached("a", UUID), attached("b", other)], NOW)
     assert list(fabric.domains) == [
         "new_9f3c1234111142228333444444444444",
         "new_9f3c1234111142228333555555555555",
@@ -47,12 +47,12 @@ def test_domains_with_the_same_eight_digits_have_different_names() -> None:
 
 def test_gpus_without_uuids_are_counted() -> None:
     observed = Observation("a", "test", observed_at=NOW, identity=(UUID, 1), gpu_count=4)
-    assert plan(*live.provisional([observed], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
+    assert plan(*overlay.provisional([observed], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
 
 
 def test_a_tray_observed_elsewhere_keeps_its_accepted_place() -> None:
-    fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
-    same, observed = live.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
+    fabric, state = overlay.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
+    same, observed = overlay.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
     assert same is fabric
     assert [row["code"] for row in observed.trays["a"]["findings"] if row["code"] == "acceptance_pending"]
 
@@ -75,16 +75,16 @@ rows = st.builds(
 @given(st.lists(rows, max_size=3), st.lists(st.dictionaries(texts, texts), max_size=2))
 def test_an_answer_is_the_same_after_caching(rows: list[Observation], findings: list[Finding]) -> None:
     reported = Merged(rows, findings)
-    assert live.unpack(json.loads(json.dumps(live.pack(reported)))) == reported
+    assert overlay.unpack(json.loads(json.dumps(overlay.pack(reported)))) == reported
 
 
 @pytest.mark.parametrize(
     "packed",
     [
-        *(None, [], "x", {}, {"format": 0, "observations": []}, {"format": live.FORMAT}),
-        {"format": live.FORMAT, "observations": [{}], "findings": []},
-        {"format": live.FORMAT, "observations": [], "findings": [1]},
+        *(None, [], "x", {}, {"format": 0, "observations": []}, {"format": overlay.FORMAT}),
+        {"format": overlay.FORMAT, "observations": [{}], "findings": []},
+        {"format": overlay.FORMAT, "observations": [], "findings": [1]},
     ],
 )
 def test_damaged_cached_data_and_those_of_another_format_are_ignored(packed: Any) -> None:
-    assert live.unpack(packed) is None
+    assert overlay.unpack(packed) is None

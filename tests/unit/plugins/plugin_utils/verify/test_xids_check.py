@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ACTIONS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ACTIONS
 
 from .sick_hardware import gpus
 from .sick_system import A, Row, System

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 
 TEXT = """\
 # a comment
@@ -20,7 +20,7 @@ IMEX_CMD_ENABLED=1\r
 
 
 def test_settings_are_read_with_blanks_and_the_last_of_two_lines() -> None:
-    config = files.Config(TEXT)
+    config = formats.Config(TEXT)
     assert config.settings() == {
         "LOG_LEVEL": "4",
         "SERVER_PORT": "50000",
@@ -41,17 +41,17 @@ def test_settings_are_read_with_blanks_and_the_last_of_two_lines() -> None:
     ],
 )
 def test_invalid_lines_of_a_list_are_reported_by_number(text: str, wrong: list[tuple[int, str, str]]) -> None:
-    assert list(files.parse_nodes(text).wrong) == wrong
+    assert list(formats.parse_nodes(text).wrong) == wrong
 
 
 def test_a_list_has_an_entry_on_each_line_and_ends_with_a_newline() -> None:
     """Trays compare their lists by the hash of all bytes."""
-    assert files.render_nodes(["198.51.100.1", "t2"]) == "198.51.100.1\nt2\n"
-    assert files.render_nodes([]) == ""
+    assert formats.render_nodes(["198.51.100.1", "t2"]) == "198.51.100.1\nt2\n"
+    assert formats.render_nodes([]) == ""
 
 
 def test_a_host_finds_its_own_id_by_address_or_name() -> None:
     entries = ["198.51.100.9", "t1", "2001:db8::5"]
-    assert files.own_id(entries, ["2001:db8:0::5"], ["t1"]) == 1
-    assert files.own_id(entries, ["2001:db8:0::5"]) == 2
-    assert files.own_id(entries, ["198.51.100.1"], ["t2"]) is None
+    assert formats.own_id(entries, ["2001:db8:0::5"], ["t1"]) == 1
+    assert formats.own_id(entries, ["2001:db8:0::5"]) == 2
+    assert formats.own_id(entries, ["198.51.100.1"], ["t2"]) is None

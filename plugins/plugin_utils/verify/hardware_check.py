@@ -9,14 +9,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
-    CATALOGUE,
-    ERROR,
-    FABRIC_FILE,
-    HARDWARE,
-    INFO,
-    WARNING,
-)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, identity, operations, products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -24,6 +16,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     State,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
+    CATALOGUE,
+    ERROR,
+    FABRIC_FILE,
+    HARDWARE,
+    INFO,
+    WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only

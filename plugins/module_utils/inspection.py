@@ -24,8 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, processes, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 MAX_CONNECTS = 160
 # For all connections of a host together, and for what resolves their names.

@@ -4,7 +4,7 @@
 """The facts ``nvlink_imex`` of one tray: pure, from what survey() has read.
 
 Only the tray's own row of the ctl's output is used: the rows of members that do not respond are filled in from the
-list. Whether all members agree is decided by verdict.py, from all members' own rows.
+list. Whether all members agree is decided by agreement.py, from all members' own rows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files, peers, status
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, Process
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, peers, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import (
     Config,
     Facts,
     NodeList,
@@ -26,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings imp
     Survey,
     Unit,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, Process
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -48,7 +48,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 def assemble(read: Survey) -> Facts:
     """The facts in the shape that fabric_facts documents."""
     notes: list[HostFinding] = []
-    config = files.Config(read["config"]["text"] or "")
+    config = formats.Config(read["config"]["text"] or "")
     nodes = _nodes(read, notes)
     daemons = [process for process in read["processes"] if process["name"] == DAEMON]
     owners = _owners(read)
@@ -95,26 +95,26 @@ def assemble(read: Survey) -> Facts:
 # --- Parts of the facts.
 
 
-def _config(read: Survey, config: files.Config) -> Config:
+def _config(read: Survey, config: formats.Config) -> Config:
     """The settings of the file, without values that might be a key's text."""
     text = read["config"]["text"]
     settings = {
-        key: value if (_CREDENTIAL if key in files.SENSITIVE else _PLAIN).fullmatch(value) else None
+        key: value if (_CREDENTIAL if key in formats.SENSITIVE else _PLAIN).fullmatch(value) else None
         for key, value in config.settings().items()
     }
     return {
         "path": read["config"]["path"],
-        "sha256": None if text is None else files.digest(text),
+        "sha256": None if text is None else formats.digest(text),
         "settings": settings,
-        "unknown_keys": sorted(key for key in settings if key not in files.KEYS),
+        "unknown_keys": sorted(key for key in settings if key not in formats.KEYS),
     }
 
 
 def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
     text = read["nodes"]["text"]
-    parsed = files.parse_nodes(text or "")
+    parsed = formats.parse_nodes(text or "")
     record = boot.parse_record(read["record"]["text"] or "")
-    sha256 = None if text is None else files.digest(text)
+    sha256 = None if text is None else formats.digest(text)
     path = _shown(read["nodes"]["path"])
     if parsed.wrong:
         number, entry, why = parsed.wrong[0]
@@ -128,7 +128,7 @@ def _nodes(read: Survey, notes: list[HostFinding]) -> NodeList:
         "sha256": sha256,
         "read_sha256": _read_list(read, record, sha256),
         "entries": list(map(_shown, parsed.entries)),
-        "own_id": files.own_id(parsed.entries, read["addresses"], read["names"]),
+        "own_id": formats.own_id(parsed.entries, read["addresses"], read["names"]),
         "changed_at": read["nodes"]["changed_at"],
         "generation": record["generation"] if record else None,
         "clique": _plain(record["clique"]) if record else None,
@@ -234,7 +234,7 @@ def _owner_of(process: Process, unit: Unit, has_prolog: bool) -> tuple[str, str]
 # --- Findings.
 
 
-def _check_presence(facts: Facts, config: files.Config, notes: list[HostFinding]) -> None:
+def _check_presence(facts: Facts, config: formats.Config, notes: list[HostFinding]) -> None:
     unit: Unit = facts["unit"] or {}
     if not facts["installed"]:
         if not facts["running"]:

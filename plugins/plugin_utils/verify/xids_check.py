@@ -19,10 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, HARDWARE, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
     form,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware import RECOVERY
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
 _ROW = schemas.compiled(
     form(

@@ -19,10 +19,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     checks,
     controller,
     environment,
-    hosts,
+    host_checks,
     inventory,
     matrix,
-    peers,
+    peer_hosts,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
     ERROR,
@@ -47,14 +47,14 @@ MAX_WAVES = 50
 def plan(read: site.Inventory, path: str) -> dict[str, Any]:
     """What the hosts are to inspect."""
     fabric, _about = _fabric(read, path)
-    sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peers.sample([*read.trays])]
+    sample = [{"name": name, "address": read.trays[name], "port": 0} for name in peer_hosts.sample([*read.trays])]
     return {
         # Without it no answer of a host can be checked.
         "ready": environment.has("fastjsonschema"),
         "controllers": list(read.controllers),
         "sample": sample,
         # Reading the variables of all neighbours of each tray would take minutes at ten thousand.
-        "groups": peers.groups(read.trays, fabric),
+        "groups": peer_hosts.groups(read.trays, fabric),
         "with_imex": _with_imex(read),
     }
 
@@ -64,14 +64,14 @@ def connects(tray: str, ports: Iterable[int], controllers: Iterable[str], hostva
     groups = as_list(mapped(hostvars.raw_get("localhost").get("doctor_plan")).get("groups"))
     found = [
         {"name": name, "address": address, "port": port}
-        for name, address in peers.neighbours(tray, groups).items()
+        for name, address in peer_hosts.neighbours(tray, groups).items()
         for port in ports
     ]
     for name in controllers:
         variables = hostvars.raw_get(name)
         slurm = mapped(mapped(variables.get("doctor_slurm")).get("slurm"))
         if not slurm.get("problem"):
-            port = whole(slurm.get("slurmctld_port")) or peers.SLURMCTLD_PORT
+            port = whole(slurm.get("slurmctld_port")) or peer_hosts.SLURMCTLD_PORT
             found.append({"name": name, "address": inventory.address(name, variables, hostvars), "port": port})
     return found
 
@@ -119,10 +119,10 @@ def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
         yield Check("inventory", OK, "")
 
 
-def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[list[dict[str, str]], hosts.Site]:
+def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[list[dict[str, str]], host_checks.Site]:
     """(all checks; what was read of the site)."""
     fabric, about = _fabric(read, path)
-    found = hosts.Site(
+    found = host_checks.Site(
         _reports(read.trays, "doctor_tray", task_vars),
         _reports(read.controllers, "doctor_slurm", task_vars),
         bool({"imex", "slurm"}.intersection(site.default_phases(read))),
@@ -135,7 +135,7 @@ def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[lis
         *_interpreter(read.trays, task_vars["hostvars"]),
         about,
         *_inventory(read, fabric),
-        *hosts.checks(found),
+        *host_checks.checks(found),
         *_kubernetes(read.variables),
     ]
     return checks.merged(rows), found

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CHANNELS, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure

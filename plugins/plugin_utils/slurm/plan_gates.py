@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 # A folded list up to this length is shown; names that do not fold are summarized.

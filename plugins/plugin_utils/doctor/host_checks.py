@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of trays and Slurm controllers from their reports (module_utils/doctor.py). Pure."""
+"""Checks of trays and Slurm controllers from their reports (module_utils/inspection.py). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import causes, matrix
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix, unanswered
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
     ERROR,
     INFO,
@@ -60,7 +60,7 @@ def checks(site: Site) -> Iterator[Check]:
     # A host may be both: each of its reports has other facts.
     for host, report in (*site.trays.items(), *site.controllers.items()):
         if report.get("problem"):
-            yield causes.of(host, str(report["problem"]))
+            yield unanswered.of(host, str(report["problem"]))
         else:
             for name, how in TABLE.items():
                 yield from (Check(name, status, message, host) for status, message in how(host, report, site))

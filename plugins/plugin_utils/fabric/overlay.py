@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
@@ -20,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding
 
 FORMAT = 6
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links, xids
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links_check, xids_check
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -56,8 +56,8 @@ class Runs:
         """(code, message) of each failure."""
         self.world.trays[TRAY]["links"] = {"gpus": list(gpus), "xids": [], "findings": []}
         evidence = self.world.evidence(links_before=self.kept)
-        rows = [(row["code"], row["message"]) for row in links.check(evidence)]
-        self.kept = json.loads(json.dumps(links.memory(evidence)))
+        rows = [(row["code"], row["message"]) for row in links_check.check(evidence)]
+        self.kept = json.loads(json.dumps(links_check.memory(evidence)))
         return rows
 
 
@@ -109,7 +109,7 @@ def test_a_tray_outside_the_run_keeps_its_counters_and_a_removed_one_does_not() 
     runs.run(gpu(0, "A", {14: 7}))
     before = runs.kept
     evidence = runs.world.evidence(links_before={**before, "gone": before[TRAY]}, trays={})
-    assert links.memory(evidence) == before
+    assert links_check.memory(evidence) == before
 
 
 def test_degraded_links_are_failures_and_explain_the_bandwidth_of_their_gpu() -> None:
@@ -147,7 +147,7 @@ def test_slow_links_are_found_by_their_product_and_by_most_trays_of_it(
         world.trays[tray]["links"] = {"gpus": slow, "xids": [], "findings": []}
         for row_of in world.trays[tray]["gpu"]["gpus"]:
             row_of["name"] = product
-    found = list(links.check(world.evidence()))
+    found = list(links_check.check(world.evidence()))
     assert [(row["code"], row["severity"], row["message"]) for row in found] == [
         (
             "nvlink_links_degraded",
@@ -184,7 +184,7 @@ def test_gpus_have_the_links_of_their_product_or_of_most_in_the_site(
         facts["gpu"]["gpus"] = [{**row_of, "name": product} for row_of in facts["gpu"]["gpus"]]
     some = NONE if counts == 18 else {**row(53125), "links": list(range(17))}
     world.trays[host]["links"]["gpus"] = [gpu(0, host, {}, link_count=counts, links=[some])]
-    found = [(row["code"], row["severity"]) for row in links.check(world.evidence())]
+    found = [(row["code"], row["severity"]) for row in links_check.check(world.evidence())]
     assert found == ([expected] if expected else [])
 
 
@@ -202,8 +202,8 @@ def test_no_answer_of_a_tray_and_no_edited_file_stops_the_verdict(answer: Any, b
     world.trays = {**HOME.trays, TRAY: {**HOME.trays[TRAY], "links": part}}
     kept = before if isinstance(before, dict) else {TRAY: before}
     evidence = world.evidence(links_before=kept)
-    list(links.check(evidence))
-    list(xids.check(evidence))
-    again = links.memory(evidence)
+    list(links_check.check(evidence))
+    list(xids_check.check(evidence))
+    again = links_check.memory(evidence)
     assert json.loads(json.dumps(again)) == again
-    list(links.check(world.evidence(links_before=again)))
+    list(links_check.check(world.evidence(links_before=again)))

@@ -48,8 +48,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
     Files,
     require_unchanged,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 UNIT = "slurmctld.service"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, IMEX, INFO, Finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import SERVICE_OWNERS
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, IMEX, INFO, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
@@ -26,7 +26,7 @@ _OF_THE_CLIQUE = frozenset(
         "tray_unreachable",
     }
 )
-_ELSEWHERE = _OF_THE_CLIQUE | set(channels.FINDINGS)
+_ELSEWHERE = _OF_THE_CLIQUE | set(channels_check.FINDINGS)
 _ENABLED = ("enabled", "enabled-runtime", "linked", "alias")
 
 
@@ -91,6 +91,6 @@ def _evaluated(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None
     ]
     if len(members) < len(evidence.fabric.members[clique]):
         return  # such a clique has no node list; the layer fabric_file reports it
-    for note in verdict.evaluate(clique, members, facts).findings:
+    for note in agreement.evaluate(clique, members, facts).findings:
         if note["code"] != "tray_unreachable":
             yield note

@@ -9,7 +9,7 @@ import re
 import string
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, SHARED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, SHARED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, SLURM, TIERS, WARNING
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
+    CATALOGUE,
+    ERROR,
+    SLURM,
+    TIERS,
+    WARNING,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import of_trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence

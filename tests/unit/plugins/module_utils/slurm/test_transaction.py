@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, daemon, live, programs
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
 
 
@@ -37,16 +37,16 @@ def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")
     cursor = host.LogCursor(str(log))
-    assert daemon.last_fatal(cursor.text()) == ""
+    assert transaction.last_fatal(cursor.text()) == ""
     with log.open("a") as file:
         file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
-    assert daemon.last_fatal(cursor.text()) == "Invalid BlockSizes value: 30"
+    assert transaction.last_fatal(cursor.text()) == "Invalid BlockSizes value: 30"
     log.write_text("[x] fatal: rotated\n")
-    assert daemon.last_fatal(cursor.text()) == "rotated"
+    assert transaction.last_fatal(cursor.text()) == "rotated"
     # A refused setting is the reason, and not the crash that follows it.
     crash = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
-    assert daemon.last_fatal(f"[x] fatal: bad\n{crash}") == "bad"
-    assert daemon.last_fatal(crash).startswith("assoc_mgr_lock")
+    assert transaction.last_fatal(f"[x] fatal: bad\n{crash}") == "bad"
+    assert transaction.last_fatal(crash).startswith("assoc_mgr_lock")
     for path in ("", str(tmp_path / "none")):
         assert host.LogCursor(path).text() == ""
 
@@ -62,8 +62,8 @@ NEVER = 1.0
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """slurmctld, its unit and its folder with one file, ``topology.conf``."""
-    monkeypatch.setattr(daemon, "CALM", 0.01)
-    monkeypatch.setattr(daemon, "RUNNING_SECONDS", 0.3)
+    monkeypatch.setattr(transaction, "CALM", 0.01)
+    monkeypatch.setattr(transaction, "RUNNING_SECONDS", 0.3)
     fake = FakeSlurm(tmp_path)
     monkeypatch.setenv("PATH", f"{fake.bin_dir}:/usr/bin:/bin")
     (fake.conf_dir / "slurm.conf").write_text("ClusterName=lab\n")
@@ -72,13 +72,15 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return fake
 
 
-def change(slurm: FakeSlurm, data: bytes | None = NEW, patience: float = 60.0, **more: object) -> daemon.Transaction:
+def change(
+    slurm: FakeSlurm, data: bytes | None = NEW, patience: float = 60.0, **more: object
+) -> transaction.Transaction:
     wanted = (data or b"").decode()
     options: dict[str, object] = {
         "what": "the new topology",
         "problem": lambda: "" if slurm.runs() == wanted else "slurmctld runs another topology",
         "restored": lambda: slurm.runs() == OLD.decode(),
-        "load": daemon.Transaction.reconfigure,
+        "load": transaction.Transaction.reconfigure,
         "known": conf_folder.checksums(str(slurm.conf_dir)),
         "log": str(slurm.log),
         "seconds": patience,
@@ -86,10 +88,10 @@ def change(slurm: FakeSlurm, data: bytes | None = NEW, patience: float = 60.0, *
     }
     client = programs.Slurm(str(slurm.bin_dir), patience, str(slurm.conf_dir))
     # The options of a test replace some of these by others of the same types, which mypy cannot see in a dict.
-    return daemon.Transaction(client, str(slurm.conf_dir), {str(slurm.file): data}, **options)  # type: ignore[arg-type]
+    return transaction.Transaction(client, str(slurm.conf_dir), {str(slurm.file): data}, **options)  # type: ignore[arg-type]
 
 
-def failure(transaction: daemon.Transaction) -> str:
+def failure(transaction: transaction.Transaction) -> str:
     with pytest.raises(SlurmError) as caught:
         transaction.apply()
     return str(caught.value)
@@ -128,7 +130,7 @@ def test_another_running_state_than_the_written_one_is_restored(slurm: FakeSlurm
 
 
 def test_an_interrupt_restores_and_loads_the_old_files(slurm: FakeSlurm) -> None:
-    def load(transaction: daemon.Transaction) -> str:
+    def load(transaction: transaction.Transaction) -> str:
         transaction.reconfigure()
         raise SystemExit("ended by signal 15")
 
@@ -233,7 +235,7 @@ def test_the_partitions_that_a_change_writes_keep_their_state_alone(drained: Fak
 def test_a_rollback_before_a_late_reconfigure_undoes_no_live_change(drained: FakeSlurm) -> None:
     """A live move failed, and the reconfigure that would do the same would undo live changes."""
 
-    def load(transaction: daemon.Transaction) -> str:
+    def load(transaction: transaction.Transaction) -> str:
         transaction.require_no_loss()
         return transaction.reconfigure()
 
@@ -272,7 +274,7 @@ def test_a_slurmctld_that_hangs_and_does_not_start_with_the_new_files_gets_the_o
 
 
 def test_a_slurmctld_that_hangs_and_does_not_stop_is_killed(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "RESTART_SECONDS", 0.5)
+    monkeypatch.setattr(transaction, "RESTART_SECONDS", 0.5)
     slurm.on_reconfigure(f"{slurm.hangs}; sleep 60", times=1)
     slurm.does_not_stop()
     change(slurm, patience=NEVER).apply()

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     addresses,
     answer,
@@ -36,7 +36,7 @@ def clique(count: int, cells: Cells | None = None, **trays: dict[str, Any]) -> d
     }
 
 
-def found(evaluated: verdict.Verdict) -> list[tuple[str, str | None]]:
+def found(evaluated: agreement.Verdict) -> list[tuple[str, str | None]]:
     return [(note["code"], note["tray"]) for note in evaluated.findings]
 
 
@@ -49,7 +49,7 @@ def ctl(text: str, state: str = "READY\n", **how: Any) -> dict[str, Any]:
 
 
 DOWN = {"processes": [], "answers": {}, "unit": unit(active="inactive", main_pid=None)}
-REVERSED = {"nodes": {"path": "/n", "text": files.render_nodes(addresses(18)[::-1]), "changed_at": 1.0}}
+REVERSED = {"nodes": {"path": "/n", "text": formats.render_nodes(addresses(18)[::-1]), "changed_at": 1.0}}
 ONE_OF_18 = both_ways([(number, 7) for number in range(18) if number != 7], "NODE_MAP_MISMATCH")
 ONE_OF_4 = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
 VERSIONS = both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH")
@@ -84,7 +84,7 @@ def test_each_fault_of_a_clique_is_one_finding_on_the_tray_that_has_it(
 ) -> None:
     facts = clique(count, cells, **{tray: change or {} for tray, change in trays.items()})
     facts.update({tray: None for tray, change in trays.items() if change is None})
-    evaluated = verdict.evaluate("r01", members(count), facts)
+    evaluated = agreement.evaluate("r01", members(count), facts)
     assert found(evaluated) == expected
     assert words in "".join(note["message"] for note in evaluated.findings)
     assert evaluated.ok is not bool(expected)
@@ -94,12 +94,12 @@ def test_a_domain_that_is_degraded_though_all_are_connected_is_an_error() -> Non
     facts = clique(3)
     for entry in facts.values():
         entry["domain_state"] = "degraded"
-    evaluated = verdict.evaluate("r01", members(3), facts)
+    evaluated = agreement.evaluate("r01", members(3), facts)
     assert (evaluated.ok, found(evaluated)) == (False, [("imex_not_ready", None)])
 
 
 def test_the_same_wrong_list_on_all_trays_is_one_finding() -> None:
-    evaluated = verdict.evaluate("r01", [*members(3), ("t3", "198.51.100.99")], {**clique(3), "t3": None})
+    evaluated = agreement.evaluate("r01", [*members(3), ("t3", "198.51.100.99")], {**clique(3), "t3": None})
     assert found(evaluated)[0] == ("imex_list_differs", None)
     assert "t0, t1, t2" in evaluated.findings[0]["message"]
 
@@ -116,7 +116,7 @@ def test_a_short_version_is_that_of_the_rest_of_the_clique(versions: tuple[str, 
     facts = clique(3)
     for entry, version in zip(facts.values(), versions):
         entry["version"] = version
-    assert found(verdict.evaluate("r01", members(3), facts)) == expected
+    assert found(agreement.evaluate("r01", members(3), facts)) == expected
 
 
 WORDS = ["CONNECTED", "NEVER_CONNECTED", "RECOVERING", "NODE_MAP_MISMATCH", "VERSION_MISMATCH"]
@@ -148,7 +148,7 @@ def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: t
     for number, kind in enumerate(kinds):
         if kind == "absent":
             facts[f"t{number}"] = None
-    evaluated = verdict.evaluate("r01", members(count), facts)
+    evaluated = agreement.evaluate("r01", members(count), facts)
     speaking = [number for number, kind in enumerate(kinds) if kind in ("ready", "init")]
     broken = {pair for pair, word in cells.items() if word != "CONNECTED" and pair[0] in speaking}
     assert {(a, b) for a, b, word in evaluated.disconnected if word != "unknown"} == {

@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import DRIVER, ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import upstream_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import DRIVER, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats, status
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import (
     CONFIG,
@@ -77,8 +77,8 @@ def test_json_of_early_releases_is_parsed() -> None:
 def edited(**record: float) -> dict[str, Any]:
     """Readings of a tray whose list was edited after the daemon has started at 1000."""
     known = {"clique": "r01", "generation": 3, "sha256": "0" * 64, **record}
-    nodes = {"path": files.NODES_FILE, "text": "198.51.100.11\n198.51.100.12\n198.51.100.13\n", "changed_at": 1100.0}
-    return {"record": {"path": files.RECORD_FILE, "text": json.dumps(known)}, "nodes": nodes}
+    nodes = {"path": formats.NODES_FILE, "text": "198.51.100.11\n198.51.100.12\n198.51.100.13\n", "changed_at": 1100.0}
+    return {"record": {"path": formats.RECORD_FILE, "text": json.dumps(known)}, "nodes": nodes}
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ DOMAIN = st.fixed_dictionaries({"nodes": st.fixed_dictionaries({"0": NODE | JSON
 
 @given(TEXT, DOMAIN.map(json.dumps), st.lists(TEXT))
 def test_any_readings_of_a_tray_give_facts(state: str, domain: str, texts: list[str]) -> None:
-    entries = files.render_nodes(addresses(3))
+    entries = formats.render_nodes(addresses(3))
     nodes, config, record, log, *_rest = [*texts, entries, "", "", ""] if texts[3:] else [entries, *texts, "", "", ""]
     facts = tray(
         answers=answers(state, domain),

@@ -19,8 +19,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, ch
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys, slurmd
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 UNIT = "slurmd.service"
 # The first line of the options file starts with it.

@@ -13,17 +13,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import digest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     ERROR,
     Finding,
     finding,
     keeping_place,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.readings import Facts
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 
 _NOT_UP = ("degraded", "down")
