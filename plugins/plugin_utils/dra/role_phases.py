@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     chart_rules,
@@ -29,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 PAUSE = 2.0
@@ -69,17 +69,17 @@ def read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight
     """(the trays with their facts, from an earlier task of this run or a fact cache; why facts are missing)."""
     found: dict[str, preflight.Tray] = {}
     findings: list[Finding] = []
-    for name, facts in tray_facts.read(hostvars, names).items():
-        node = facts.variables.get("nvlink_kubernetes_node") or name
+    for name, (report, variables) in tray_report.cached(hostvars, names).items():
+        node = variables.get("nvlink_kubernetes_node") or name
         if "{" in str(node):
             node = hostvars[name]["nvlink_kubernetes_node"]
         found[name] = preflight.Tray(
             node=str(node),
-            fabric=facts.fabric,
-            imex=facts.imex,
-            root=_root(facts.variables.get("dra_driver_root_files")),
+            gpu=report.gpu,
+            imex=report.imex,
+            root=_root(variables.get("dra_driver_root_files")),
         )
-        findings += facts.findings
+        findings += report.refused
     return found, findings
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
@@ -133,7 +133,8 @@ class Hosts:
             if variables is None:
                 raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
             registered = registered or register in variables
-            observations.append(self._applied(ansible_facts.observe(name, variables.get(register)), variables))
+            report = tray_report.read(name, variables.get(register))
+            observations.append(self._applied(ansible_facts.from_report(report), variables))
             differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
             if differ and not trust.foreign_variables(variables.get("ansible_facts")):
                 misplaced |= differ
@@ -161,7 +162,7 @@ class Hosts:
     def _applied(self, observation: Observation, variables: Variables) -> Observation:
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         if foreign:
-            return ansible_facts.refuse(observation.tray, observation.source, foreign)
+            return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
             for field, (form, noun) in _SETTINGS.items():
@@ -178,7 +179,7 @@ class Hosts:
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
         except _OverriddenError as error:
-            return ansible_facts.refuse(observation.tray, observation.source, error.args[0])
+            return _refused(observation, error.args[0])
         return replace(observation, **changes) if changes else observation
 
     def _variables(self, name: str) -> Variables | None:
@@ -211,6 +212,11 @@ class Hosts:
             if used and "ansible_facts" not in used:
                 raise _OverriddenError(used) from None
             raise
+
+
+def _refused(observation: Observation, names: list[str]) -> Observation:
+    """What stays of an observation of a tray whose facts set these variables of the site."""
+    return ansible_facts.from_report(tray_report.foreign(observation.tray, names), observation.source)
 
 
 class _OverriddenError(Exception):
