@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, reporting, settings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 

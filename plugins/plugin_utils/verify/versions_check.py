@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import DRIVER, ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
