@@ -13,8 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import SCHEMA
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 _DEFAULTS = subsets.Options()
 # Seconds to connect, to copy the module, to start Python and to read addresses and versions.

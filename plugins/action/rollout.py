@@ -15,6 +15,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     acknowledging,
     audit,
@@ -34,7 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.record import Record, Row, Rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PHASE, RECORD = "rollout", "record"

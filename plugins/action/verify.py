@@ -19,11 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, json_file, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     formatting,
     junit,

@@ -56,7 +56,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 # The names of the action debug.
 _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")

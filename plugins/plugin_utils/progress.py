@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 OK, CHANGED, RESCUED, FAILED, UNREACHABLE = "ok", "changed", "rescued", "failed", "unreachable"
 # A host's worst result in a phase is its outcome.

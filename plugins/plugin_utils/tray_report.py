@@ -30,23 +30,20 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     gpu_health,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
     CLUSTER_UUID,
     GPU_UUID,
     SERIAL,
     TIME,
     VERSION,
-    Object,
-    as_list,
     identity,
     is_address,
-    mapped,
-    sentence,
     text,
-    whole,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Schema
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 SCHEMA = schemas.of_return(fabric_facts.RETURN)
 """The checks of what fabric_facts returns, at the edge where an answer comes in (trust.accepted)."""

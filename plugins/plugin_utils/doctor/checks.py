@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 OK, SKIPPED, INFO, WARNING, ERROR = "ok", "skipped", "info", "warning", "error"
 ORDER = (OK, SKIPPED, INFO, WARNING, ERROR)

@@ -26,8 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNHEALTHY
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)

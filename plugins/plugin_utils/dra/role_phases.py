@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # Hosts with further causes are counted: each host that answers something else would add a line.
 MAX_CAUSES = 6

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 # Kind of a change -> the fields of a tray. Those of the first three are one change, of its place or hardware.
 _FIELDS: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 

@@ -56,7 +56,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     Policy,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     finding,
     keeping_place,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 
 _NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
     SLINKY,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
     "auto",

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")

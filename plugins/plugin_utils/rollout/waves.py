@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown, similar
 
 Wave = dict[str, list[str]]
 """Clique -> its trays of this run."""

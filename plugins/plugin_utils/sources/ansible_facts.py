@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, worst_health
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Observation,
+    worst_health,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object
 
 SOURCE = "ansible_facts"
 

@@ -29,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Re
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 SOURCE = "ssh"

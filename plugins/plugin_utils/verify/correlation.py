@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     LAYERS,
     WARNING,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 

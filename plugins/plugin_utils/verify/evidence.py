@@ -14,9 +14,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,7 @@ from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, identity, operations, products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    KEEP_BLOCK,
-    Fabric,
-    Identity,
-    State,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, Fabric, Identity, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     CATALOGUE,
     ERROR,
@@ -26,8 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 

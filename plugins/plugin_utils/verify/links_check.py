@@ -23,8 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE, worded
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped, whole
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
+    Evidence,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 Links = dict[str, int]

@@ -15,9 +15,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import lo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 
 def read(

@@ -23,9 +23,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
+    Evidence,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
