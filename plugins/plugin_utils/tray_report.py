@@ -14,7 +14,7 @@ typed part; a new one needs a field of TrayReport and a row of _PARTS.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
@@ -27,7 +27,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     UNKNOWN,
     Address,
     Identity,
+    Observation,
     gpu_health,
+    worst_health,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
@@ -74,27 +76,18 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a tray and their fabric; model.Observation documents the fields that have the same name there.
+    """The GPUs of a tray and their fabric.
 
-    attached, clique: as the tray itself evaluates its GPUs; clique is a text, `<uuid>.<id>`.
+    attached, clique: as the tray itself evaluates its GPUs; clique is a text, `<uuid>.<id>`. observed: what a placement
+    uses, evaluated here; None without the time of the reading.
     """
 
-    observed_at: str | None = None
     attached: bool = False
     clique: str | None = None
-    gpus: tuple[Gpu, ...] = ()
-    identity: Identity | None = None
-    inconsistent: bool = False
-    node_local: bool = False
-    cliques: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    chassis_serial: str | None = None
-    tray_index: int | None = None
-    host_id: int | None = None
-    gpu_uuids: tuple[str, ...] = ()
-    gpu_count: int = 0
-    addresses: tuple[Address, ...] = ()
     driver_version: str | None = None
+    gpus: tuple[Gpu, ...] = ()
     findings: tuple[Finding, ...] = ()
+    observed: Observation | None = None
 
 
 class Channels(NamedTuple):
@@ -149,6 +142,13 @@ class TrayReport:
     missing: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     refused: tuple[Finding, ...] = ()
+
+    def observation(self, source: str) -> Observation:
+        """What the tray reported of its GPUs, for a placement; without them the reason is in `problem`."""
+        if self.gpu and self.gpu.observed:
+            return replace(self.gpu.observed, source=source, findings=(*self.gpu.findings, *self.refused))
+        problem = self.missing.get("gpu", "its facts have no valid observed_at")
+        return Observation(self.tray, source, reachable=False, problem=problem, findings=self.refused)
 
 
 def read(tray: str, result: Any) -> TrayReport:
@@ -284,12 +284,10 @@ def _gpus(value: _Given) -> Gpus:
         agreed = False
         message = f"Tray {tray} reports no usable GPU UUID; check its driver."
         value.findings.append(finding("unusable_value", message, tray=tray, gpu=None))
-    found, invalid = _findings(facts, tray)
-    return Gpus(
+    observed = Observation(
+        tray,
+        "",
         observed_at=value("observed_at", text(TIME)),
-        attached=facts.get("attached") is True,
-        clique=value("clique", lambda given: given if identity(given) else None),
-        gpus=gpus,
         identity=next(iter(attached)) if agreed else None,
         inconsistent=len(attached) > 1,
         node_local=bool(fabrics) and all(_is_node_local(fabric, facts.get("chassis_serial")) for fabric in fabrics),
@@ -299,9 +297,19 @@ def _gpus(value: _Given) -> Gpus:
         host_id=value("host_id", whole),
         gpu_uuids=uuids,
         gpu_count=max(len(rows), value("gpu_count", whole) or 0),
+        product=gpus[0].name if gpus else "",
         addresses=tuple(filter(None, map(_address, value.rows("addresses")))),
         driver_version=value("driver_version", text(VERSION)),
+        health=worst_health(gpu.health for gpu in gpus),
+    )
+    found, invalid = _findings(facts, tray)
+    return Gpus(
+        attached=facts.get("attached") is True,
+        clique=value("clique", lambda given: given if identity(given) else None),
+        driver_version=observed.driver_version,
+        gpus=gpus,
         findings=tuple(_about(row, tray) for row in (*found, *invalid) if sentence(row["message"])),
+        observed=observed if observed.observed_at else None,
     )
 
 

@@ -203,8 +203,8 @@ def read_answer(result: Any) -> None:
     if isinstance(result, dict):
         accepted = trust.accepted("t1", result, SCHEMA)
         json.dumps(accepted).encode()
-        _placed(ansible_facts.from_report(tray_report.read("t1", accepted)))
-    _placed(ansible_facts.from_report(tray_report.read("t1", result)))
+        _placed(tray_report.read("t1", accepted).observation("ansible_facts"))
+    _placed(tray_report.read("t1", result).observation("ansible_facts"))
 
 
 def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:

@@ -130,7 +130,7 @@ class Hosts:
                 raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
             registered = registered or register in variables
             report = tray_report.read(name, variables.get(register))
-            observations.append(self._applied(ansible_facts.from_report(report), variables))
+            observations.append(self._applied(report.observation(ansible_facts.SOURCE), variables))
             differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
             if differ and not trust.foreign_variables(variables.get("ansible_facts")):
                 misplaced |= differ
@@ -212,7 +212,7 @@ class Hosts:
 
 def _refused(observation: Observation, names: list[str]) -> Observation:
     """What stays of an observation of a tray whose facts set these variables of the site."""
-    return ansible_facts.from_report(tray_report.foreign(observation.tray, names), observation.source)
+    return tray_report.foreign(observation.tray, names).observation(observation.source)
 
 
 class _OverriddenError(Exception):

@@ -78,7 +78,7 @@ class Evidence:
         """Tray -> its observation, of placed trays that reported their GPUs."""
         placed = self.fabric.trays
         return {
-            tray: ansible_facts.from_report(report)
+            tray: report.observation(ansible_facts.SOURCE)
             for tray, report in self.trays.items()
             if tray in placed and report.gpu is not None
         }
