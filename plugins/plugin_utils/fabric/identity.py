@@ -46,8 +46,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
-    natural_key,
-    natural_sorted,
     tray_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
@@ -55,7 +53,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
 
 

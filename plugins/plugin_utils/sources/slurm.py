@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     parse_topoconf,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     NODE_NAME,
