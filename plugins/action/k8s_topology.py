@@ -17,7 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.k8s_topology import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -22,21 +22,18 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
-    acknowledging,
-    causes,
-    fabric_file,
-    storage,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes_check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _OPTIONS = schemas.arguments(DOCUMENTATION)
@@ -83,7 +80,7 @@ class ActionModule(ControllerAction):
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     keys = ("code", "severity", "message", "tray", "clique")
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
-    first = formatting.first_error(verdict["failures"])
+    first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
 
@@ -134,7 +131,7 @@ def _reported(fabric: Fabric, options: Arguments, task_vars: Variables) -> tuple
             trays[name] = parts
         elif name in fabric.trays:
             # Without addresses, which differ: so equal causes are one failure.
-            unreachable[name] = causes.cause(ansible_facts.problem(registered)) if registered else _NO_RESULT
+            unreachable[name] = cause(ansible_facts.problem(registered)) if registered else _NO_RESULT
     return trays, unreachable
 
 
@@ -167,7 +164,7 @@ def _read_cluster(options: Arguments) -> tuple[Snapshot | None, str]:
         return None, sentence(str(error))
 
 
-def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) -> list[str]:
+def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
@@ -179,10 +176,10 @@ def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) 
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
-    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
+    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != CHECKED]
     return [
         summary,
         *skipped,
-        *formatting.lines(rows, remedy),
+        *lines.shown(rows, remedy),
         *kubernetes_check.stranded_lines(verdict["compute_domains"]),
     ]

@@ -22,7 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CH
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 

@@ -20,8 +20,9 @@ from typing import TypedDict, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids_check
@@ -34,7 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
     form,
     rows,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 Links = dict[str, int]
@@ -63,7 +63,7 @@ _KNOWN_LINKS = schemas.compiled(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Links in the layer hardware, of the trays that reported them."""
     expected = _expected(evidence)
     for tray in evidence.trays:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
@@ -31,7 +32,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
     fits,
     form,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
 _ROW = schemas.compiled(
@@ -54,7 +54,7 @@ def logged(part: Object) -> list[Object]:
     return [row for row in as_list(part.get("xids")) if fits(_ROW, row)]
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Fatal Xids that hold, and all that are new, as one failure a tray; logs that were not read to their end."""
     for tray in evidence.trays:
         part, clique = evidence.part(tray, "links") or {}, evidence.clique_of(tray)
