@@ -17,10 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
@@ -119,7 +119,7 @@ def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, jobs and node states."""
     lines, path = options["squeue"], options["verdict"]
     found = verdict(json_file(path), path) if path else None
-    shown = found.nodes if found else None
+    shown = found["slurm_nodes"] if found else None
     if options["scontrol"] is not None:
         shown = node_states.of_scontrol(options["scontrol"], fabric)
     if unknown := [name for name in options["without"] if name not in fabric.trays]:

@@ -18,7 +18,8 @@ from ansible_collections.rackscale.nvlink.plugins.modules.k8s_topology import DO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect

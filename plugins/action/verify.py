@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -21,17 +21,13 @@ from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
-    formatting,
-    junit,
-    kubernetes_check,
-    read_evidence,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check, read_evidence
 
 _OPTIONS = schemas.arguments(DOCUMENTATION)
 
@@ -76,7 +72,7 @@ class ActionModule(ControllerAction):
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     keys = ("code", "severity", "message", "tray", "clique")
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
-    first = formatting.first_error(verdict["failures"])
+    first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
 
@@ -85,7 +81,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) -> list[str]:
+def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
@@ -97,10 +93,10 @@ def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) 
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
-    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
+    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != CHECKED]
     return [
         summary,
         *skipped,
-        *formatting.lines(rows, remedy),
+        *lines.shown(rows, remedy),
         *kubernetes_check.stranded_lines(verdict["compute_domains"]),
     ]

@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     gpu_health,
     worst_health,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
     CLUSTER_UUID,
     GPU_UUID,

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 
 
 def main() -> None:

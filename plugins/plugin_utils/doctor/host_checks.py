@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix, unanswered
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import (
     ERROR,
     INFO,
     OK,
@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks imp
     WARNING,
     Check,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 

@@ -22,7 +22,8 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     owner_of,
     refused,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 CLIQUE = "nvidia.com/gpu.clique"

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     expected_nodes,
     name_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 GPU_DRIVER = "gpu.nvidia.com"

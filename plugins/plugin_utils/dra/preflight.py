@@ -24,7 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNHEALTHY
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus

@@ -28,8 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 PAUSE = 2.0

@@ -23,10 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Observation,
     TrayState,
-    natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, Subject, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, finding
 
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]

@@ -46,16 +46,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
-    natural_key,
-    natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    ASK,
-    PlacementError,
-    Policy,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import ASK, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import MAX_MESSAGE, Subject
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, Subject
 
 # Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 
 # Of one tray; the others are counted. A first installation has about as many.

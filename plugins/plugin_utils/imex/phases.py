@@ -16,7 +16,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows

@@ -17,14 +17,9 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
-    CLIQUE,
-    OWNER,
-    SLINKY,
-    Topology,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import CLIQUE, OWNER, SLINKY, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (

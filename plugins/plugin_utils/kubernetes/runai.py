@@ -14,7 +14,7 @@ import urllib.parse
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import CREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers

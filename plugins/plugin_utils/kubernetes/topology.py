@@ -18,7 +18,8 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (

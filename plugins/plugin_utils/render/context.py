@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict
 
 GPU_PRESENT = "nvidia.com/gpu.present"
 

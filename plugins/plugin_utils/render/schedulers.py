@@ -22,7 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import (
     DEFAULT,
     GPU_PRESENT,
@@ -97,7 +98,7 @@ def clusters(fabric: model.Fabric) -> list[str | None]:
     if not known:
         return [None]
     inhabited = {tray.get("kubernetes_cluster") for tray in fabric.trays.values()}
-    return [name for name in model.natural_sorted(known) if name in inhabited]
+    return [name for name in natural_sorted(known) if name in inhabited]
 
 
 def describe(

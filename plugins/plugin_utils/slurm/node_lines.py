@@ -22,8 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.measured import Trays
 
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"

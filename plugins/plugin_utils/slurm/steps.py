@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, reporting, settings

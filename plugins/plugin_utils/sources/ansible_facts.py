@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Observation,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 
 SOURCE = "ansible_facts"

@@ -22,8 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ss
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import grouped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, gateways, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
@@ -74,7 +75,7 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
     problems = [(tray, row.problem) for tray, row in observed.items() if not row.reachable]
     if problems:
         these = f"{len(problems)} of {count(len(trays), 'tray')}"
-        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(causes.grouped(problems))})")
+        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(grouped(problems))})")
     return SourceResult([observed[tray] for tray in trays])
 
 
@@ -226,7 +227,7 @@ def _reason(ended: fanout.Ended, config: ClientConfig) -> str:
     if ended.rc is None:
         return f"no response within {config.seconds} s"
     if ended.rc == 255:
-        return causes.cause(last or "ssh failed without a message")
+        return cause(last or "ssh failed without a message")
     if ended.rc in _NO_PYTHON:
         return f"no Python at {sentence(config.command[0])}"
     if any(error in last for error in ("AttributeError", "ImportError", "ModuleNotFoundError", "SyntaxError")):

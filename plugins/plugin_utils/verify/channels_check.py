@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off", "imex_channel_missing")
 """Codes of findings on a tray's IMEX that belong to this layer."""
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer channels."""
     for clique in evidence.fabric.cliques:
         read = {tray: evidence.trays[tray].channels for tray in evidence.answered(clique)}

@@ -12,8 +12,8 @@ from functools import cached_property
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
@@ -68,9 +68,7 @@ class Evidence:
         """Placed tray -> why it did not answer; without addresses, which differ: so equal causes are one failure."""
         placed = self.fabric.trays
         return {
-            tray: causes.cause(report.problem)
-            for tray, report in self.reports.items()
-            if report.problem and tray in placed
+            tray: cause(report.problem) for tray, report in self.reports.items() if report.problem and tray in placed
         }
 
     @cached_property

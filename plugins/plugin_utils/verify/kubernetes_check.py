@@ -11,26 +11,25 @@ from collections.abc import Iterator, Mapping
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import ComputeDomains, Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     FABRIC_FILE,
     INFO,
     KUBERNETES,
     WARNING,
-    Finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 STARTING = 5
 """Minutes in which a ComputeDomain of a new pod, or the controller, starts; dra_driver_wait is as long."""
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer kubernetes."""
     if evidence.kubernetes is None:
         if evidence.kubernetes_problem:
@@ -90,7 +89,7 @@ def _present(evidence: Evidence, snapshot: Snapshot) -> dict[str, str]:
     return {node: tray for node, tray in _trays(evidence).items() if node in there}
 
 
-def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
         evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
@@ -114,7 +113,7 @@ def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str
     return [str(note["tray"])] if note.get("tray") else []
 
 
-def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     for node in snapshot["nodes"]:
         tray = tray_of.get(labels.name(node))
         conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
@@ -124,7 +123,7 @@ def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str
             yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
 
 
-def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """ResourceSlices of each node; nothing in a cluster without the DRA driver."""
     published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in snapshot["slices"]:
@@ -143,7 +142,7 @@ def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
             yield failure("dra_node_outdated", KUBERNETES, message, tray, clique)
 
 
-def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """Daemons of ComputeDomainCliques whose clique is not that of their node in the fabric file."""
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in snapshot["compute_domain_cliques"]:
@@ -160,7 +159,7 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
         yield failure("dra_node_outdated", KUBERNETES, message, only(trays), clique, trays=sorted(set(trays)))
 
 
-def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
     fabric, imex = evidence.fabric, evidence.imex
     placed = {

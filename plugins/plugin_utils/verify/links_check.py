@@ -21,13 +21,13 @@ from typing import Any, TypedDict, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     Evidence,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 Links = dict[str, int]
 """The number of a link, as text -> its recoveries in all."""
@@ -43,7 +43,7 @@ class Known(TypedDict):
 _LINK = re.compile(r"[0-9]{1,4}")
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Links in the layer hardware, of the trays that reported them."""
     expected = _expected(evidence)
     for tray, report in evidence.trays.items():

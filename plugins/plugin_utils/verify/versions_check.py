@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import upstream_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import DRIVER, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer driver."""
     for name in evidence.fabric.cliques:
         yield from _drivers(evidence, name)
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
             yield failure("imex_restart_pending", DRIVER, message, tray, clique)
 
 
-def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:
+def _drivers(evidence: Evidence, clique: str) -> Iterator[Finding]:
     """Trays whose driver differs from that of most trays of the clique; the clique where no version has a majority."""
     reported = {tray: evidence.trays[tray].versions for tray in evidence.answered(clique)}
     versions = {tray: row.driver if row else None for tray, row in reported.items()}

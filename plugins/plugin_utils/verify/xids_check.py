@@ -22,19 +22,17 @@ from collections.abc import Iterator, Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
-    Evidence,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
 _WORST_FIRST = (*RECOVERY.values(), "switch_side", "watch")
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Fatal Xids that hold, and all that are new, as one failure a tray; logs that were not read to their end."""
     for tray, report in evidence.trays.items():
         clique, rows = evidence.clique_of(tray), report.links.xids if report.links else ()

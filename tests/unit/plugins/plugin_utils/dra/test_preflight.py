@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     stranded,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from hypothesis import given
 from hypothesis import strategies as st

@@ -20,8 +20,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report, verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
@@ -87,7 +87,7 @@ class System:
         evidence = self.world.evidence(links_before=self.kept, is_found=True, **changes)
         verdict: Any = verify.verify(evidence, NOW)
         self.kept = json.loads(json.dumps(verify.links_check.memory(evidence)))
-        return verdict, formatting.lines(verdict["failures"], functools.partial(verify.remediation, evidence))
+        return verdict, lines.shown(verdict["failures"], functools.partial(verify.remediation, evidence))
 
 
 class Situation(NamedTuple):
