@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, links
@@ -115,12 +115,12 @@ class Links(NamedTuple):
     xids_complete: bool
 
 
-class Serials(NamedTuple):
-    """Serial numbers: of the baseboard, of the CPUs, and of each network interface by name."""
+class Serials(TypedDict, total=False):
+    """The serial numbers as fabric_facts documents them."""
 
     baseboard: str | None
-    cpus: Sequence[str]
-    nics: Mapping[str, str]
+    cpus: list[str]
+    nics: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -373,11 +373,16 @@ def _about(row: Finding, tray: str) -> Finding:
     return finding(row["code"], f"{sentence(row['message'])}.", tray=tray, gpu=row.get("gpu"))
 
 
+MAX_MEMBERS = 4096
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": schemas.MAX_NUMBER}
 _COUNT_OR_NONE: Schema = {**_COUNT, "type": ["integer", "null"]}
-_TEXT: Schema = {"type": "string"}
-_TEXT_OR_NONE: Schema = {"type": ["string", "null"]}
 _BOOL: Schema = {"type": "boolean"}
+_TEXT: Schema = {"type": "string"}
+_NAME: Schema = {"type": "string", "maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
+
+
+def _matching(pattern: str) -> Schema:
+    return {"type": ["string", "null"], "pattern": rf"\A{pattern}\Z"}
 
 
 def _form(optional: Mapping[str, Schema] | None = None, **fields: Schema) -> Schema:
@@ -388,30 +393,30 @@ def _form(optional: Mapping[str, Schema] | None = None, **fields: Schema) -> Sch
 
 def _rows(**fields: Schema) -> Schema:
     """A list of such mappings."""
-    return {"type": "array", "items": _form(**fields)}
+    return {"type": "array", "maxItems": MAX_MEMBERS, "items": _form(**fields)}
 
 
-# What the controller uses of nvlink_imex.
-_IMEX = schemas.compiled(
-    _form(
-        {
-            "installed": _BOOL,
-            "unit": _form(dict.fromkeys(("load", "active", "enabled"), _TEXT)),
-            "owners": _rows(owner=_TEXT, why=_TEXT),
-            "channels": _form({"major": _COUNT}),
-            "config": _form({"settings": {"type": "object"}}),
-        },
-        ready=_BOOL,
-        running=_BOOL,
-        state=_TEXT_OR_NONE,
-        version=_TEXT_OR_NONE,
-        nodes=_form(
-            {"recorded_owner": _TEXT}, entries={"type": "array", "items": _TEXT}, sha256=_TEXT_OR_NONE, own_id={}
-        ),
-        peers=_rows(host=_TEXT, connection=_TEXT_OR_NONE),
-        findings=_rows(code=_TEXT, severity=_TEXT, message=_TEXT),
-    )
+_WORD = _matching("[a-z][a-z0-9_]{0,63}")
+IMEX: Schema = _form(
+    {
+        "unit": _form(dict.fromkeys(("load", "active", "enabled"), _TEXT)),
+        "owners": _rows(owner=_TEXT, why=_TEXT),
+    },
+    running=_BOOL,
+    ready=_BOOL,
+    state=_WORD,
+    domain_state=_WORD,
+    version=_matching("[0-9A-Za-z._+~-]{1,64}"),
+    peers=_rows(host=_NAME, connection=_WORD),
+    nodes=_form(
+        {"recorded_owner": _TEXT},
+        sha256=_matching("[0-9a-f]{64}"),
+        entries={"type": "array", "maxItems": MAX_MEMBERS, "items": _NAME},
+    ),
+    findings=schemas.FINDINGS,
 )
+"""What the controller uses of nvlink_imex, without which they are not well-formed; fabric_facts documents the rest."""
+_check_imex = schemas.compiled(IMEX)
 _LINKS_OF_GPU = schemas.compiled(
     _form(
         uuid=_TEXT,
@@ -426,10 +431,10 @@ _XID = schemas.compiled(
     _form(
         xid={"enum": [*kernel_log.XIDS]},
         last_at={"type": "number"},
-        pci_bus_id={"type": ["string", "null"], "pattern": r"\A[0-9A-F:.]{1,16}\Z"},
+        pci_bus_id=_matching("[0-9A-F:.]{1,16}"),
         fatal=_BOOL,
         boot=_BOOL,
-        action={"type": ["string", "null"], "pattern": r"\A[a-z0-9_]{1,32}\Z"},
+        action=_matching("[a-z0-9_]{1,32}"),
         gpu=_COUNT_OR_NONE,
         link=_COUNT_OR_NONE,
     )
@@ -437,8 +442,8 @@ _XID = schemas.compiled(
 
 
 def _imex(value: _Given) -> imex_parts.Facts:
-    _IMEX(value.facts)
-    return cast(imex_parts.Facts, value.facts)
+    _check_imex(value.facts)
+    return cast(imex_parts.Facts, trust.with_findings(value.facts))
 
 
 def _channels(value: _Given) -> Channels:
@@ -460,13 +465,8 @@ def _links(value: _Given) -> Links:
 
 
 def _serials(value: _Given) -> Serials:
-    check = text(SERIAL)
-    nics = {sentence(row.get("interface")): check(row.get("serial")) for row in value.rows("nics")}
-    return Serials(
-        value("baseboard", check),
-        [serial for serial in map(check, as_list(value.facts.get("cpus"))) if serial],
-        {name: serial for name, serial in nics.items() if serial},
-    )
+    SCHEMA[f"ansible_facts.{FACTS['serials']}"](value.facts)
+    return cast(Serials, value.facts)
 
 
 _PARTS: dict[str, Callable[[_Given], Any]] = {
