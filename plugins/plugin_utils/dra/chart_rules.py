@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, shown

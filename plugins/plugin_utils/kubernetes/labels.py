@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import (
     CLIQUE,
     OWNER,
     SLINKY,

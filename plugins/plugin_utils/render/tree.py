@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 SCHEMA_VERSION = 1
@@ -27,6 +27,10 @@ SCHEMA_VERSION = 1
 MANIFEST = ".fabric_render.json"
 # In bytes; what is longer is not useful in a diff.
 LONGEST_DIFF = 100_000
+
+
+class RenderError(NvlinkError):
+    """A file or a line to render is none, or the tree cannot be written; the message has the remedy."""
 
 
 class File(NamedTuple):

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.tree import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
 
 CHECKED = "checked"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.tree import RenderError
 
 
 @pytest.fixture
