@@ -149,8 +149,6 @@ class Planner:
             self._release()
         for name in reversed(live):
             self._remove_unneeded(live[name], wanted.get(name, ()))
-        if self._desired.present:
-            plan.findings += k8s_labels.deprecated(self._nodes)
         return plan
 
     # Schedulers' objects.
