@@ -88,7 +88,7 @@ class System:
         """(verdict, the lines that verify prints of its failures) of one run, which keeps what the next compares."""
         evidence = self.world.evidence(links_before=self.kept, is_found=True, **changes)
         verdict: Any = verify.verify(evidence, NOW)
-        self.kept = json.loads(json.dumps(verify.links.memory(evidence)))
+        self.kept = json.loads(json.dumps(verify.links_check.memory(evidence)))
         return verdict, formatting.lines(verdict["failures"], functools.partial(verify.remediation, evidence))
 
 
