@@ -22,7 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
@@ -31,10 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
     Plan,
     Planner,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 NAME = "k8s_topology"
 
@@ -58,8 +57,8 @@ class ActionModule(ControllerAction):
 
     def _run(self, path: str, options: Arguments, reports: Sequence[TrayReport]) -> Result:
         fabric = fabric_file.load(path)
-        chosen = _cluster(fabric, options["kubernetes_cluster"], path)
-        topology = schedulers.describe(fabric, chosen, TopologySettings.of_options(options))
+        chosen = cliques.choose(fabric, options["kubernetes_cluster"], path)
+        topology = cliques.describe(fabric, chosen, TopologySettings.of_options(options))
         names = options["schedulers"]
         desired = DesiredState(
             names=None if "auto" in names else tuple(names),
@@ -71,7 +70,7 @@ class ActionModule(ControllerAction):
         )
         plan = Planner(connect(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = [
-            *schedulers.problems(fabric, chosen),
+            *cliques.problems(fabric, chosen),
             *(row for report in reports for row in report.refused),
         ]
         runai: RunAi | None = None
@@ -118,24 +117,6 @@ class ActionModule(ControllerAction):
         if self._task.diff:
             result["diff"] = [*map(_diff, plan.changes), *map(_describe, steps)]
         return result
-
-
-def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
-    """The chosen Kubernetes cluster; None for a fabric file that names none."""
-    names = sorted(fabric.clusters.get("kubernetes", {}))
-    if not cluster:
-        if len(names) > 1:
-            raise fabric_file.FabricFileError(
-                f"{path}: has several Kubernetes clusters; set k8s_topology_kubernetes_cluster to {', '.join(names)}"
-            )
-        return names[0] if names else None
-    if not names:
-        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; remove k8s_topology_kubernetes_cluster")
-    if cluster not in names:
-        raise fabric_file.FabricFileError(
-            f"{path}: has no Kubernetes cluster {shown(cluster)}{nearest(cluster, names)}"
-        )
-    return str(cluster)
 
 
 def _gpus(fabric: Fabric, reports: Iterable[TrayReport]) -> dict[str, str | None]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -27,9 +28,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check, read_evidence
 
-_OPTIONS = schemas.arguments(DOCUMENTATION)
+display = Display()
+
+_OPTIONS = connections.with_facts(schemas.arguments(DOCUMENTATION))
 
 
 class ActionModule(ControllerAction):
@@ -56,8 +60,10 @@ class ActionModule(ControllerAction):
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
         # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
         links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
-        hostvars, now = task_vars.get("hostvars"), _now()
-        evidence = read_evidence.read(fabric, path, options, hostvars, now, links=links, is_found=is_found)
+        results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
+        reports = read_evidence.reports(options, task_vars.get("hostvars"), results)
+        now = _now()
+        evidence = read_evidence.read(fabric, path, options, reports, now, links=links, is_found=is_found)
         verdict = verify.verify(evidence, now)
         if verdict_file:
             kept = {**verdict, "links": verify.links_check.memory(evidence)}
@@ -65,8 +71,15 @@ class ActionModule(ControllerAction):
         if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]
             storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
-        left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in evidence.reports]
+        left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+
+    def _read(self, options: Arguments, task_vars: Variables) -> dict[str, Result]:
+        """Host -> the result of a reading by ssh, of the trays that are in this run."""
+        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
+        in_run = set(options["trays"] if options["hosts"] is None else options["hosts"])
+        trays = [tray for tray in options["trays"] if tray in in_run]
+        return connections.read(trays, options["facts"], known, self._play_context.become, display)
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:

@@ -16,7 +16,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
     Plan,
-    Snapshot,
     Trays,
     containers,
     expected_nodes,
@@ -25,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     owner_of,
     refused,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
@@ -21,8 +21,31 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 
+def reports(options: Arguments, hostvars: Any, results: Mapping[str, Result] | None) -> dict[str, TrayReport]:
+    """Tray -> its report, of the trays that this run queried; none where it queried none.
+
+    options: of the module verify. results: those of a reading by ssh, None where the tasks of this run registered them.
+    Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
+    must not each start a template engine.
+    """
+    found = {}
+    for host in () if options["quick"] else map(str, options["trays"]):
+        answers, key = (hostvars.raw_get(host), options["observations"]) if results is None else (results, host)
+        # The others are outside the limit of this run.
+        if key in answers:
+            found[host] = tray_report.read(host, answers[key])
+    return found
+
+
 def read(
-    fabric: Fabric, path: str, options: Arguments, hostvars: Any, now: str, *, links: Object, is_found: bool
+    fabric: Fabric,
+    path: str,
+    options: Arguments,
+    reports: Mapping[str, TrayReport],
+    now: str,
+    *,
+    links: Object,
+    is_found: bool,
 ) -> Evidence:
     """The evidence of a run with these options of the module verify.
 
@@ -33,7 +56,7 @@ def read(
         fabric,
         path,
         quick=options["quick"],
-        reports={} if options["quick"] else _reports(options["trays"], options["observations"], hostvars),
+        reports=reports,
         slurm=None if options["slurm"] is None else _controllers(options["slurm"], options["tiers"]),
         kubernetes=snapshot,
         kubernetes_problem=problem,
@@ -43,17 +66,6 @@ def read(
         is_found=is_found,
         acknowledged=acknowledging.current(path, options["state_dir"], now) if options["acknowledged"] else {},
     )
-
-
-def _reports(hosts: Sequence[Any], register: str, hostvars: Any) -> dict[str, TrayReport]:
-    """Tray -> its report, of trays that this run queried.
-
-    Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
-    must not each start a template engine.
-    """
-    rows = ((host, hostvars.raw_get(host)) for host in hosts)
-    # The others are outside the limit of this run.
-    return {str(host): tray_report.read(str(host), row[register]) for host, row in rows if register in row}
 
 
 def _controllers(slurm: list[Result], tiers: list[Result]) -> list[Controller]:
