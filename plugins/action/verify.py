@@ -63,7 +63,7 @@ class ActionModule(ControllerAction):
         results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
         reports = read_evidence.reports(options, task_vars.get("hostvars"), results)
         now = _now()
-        evidence = read_evidence.read(fabric, path, options, reports, now, links=links, is_found=is_found)
+        evidence = read_evidence.read(fabric, options, reports, now, links, is_found)
         verdict = verify.verify(evidence, now)
         if verdict_file:
             kept = {**verdict, "links": verify.links_check.memory(evidence)}

@@ -438,8 +438,8 @@ def _imex(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
     # The check of the unit reports a running service where the driver is the owner.
     allowed = {"service"} if plan.host_managed else {"driver", "service"}
     for row in tray.imex.get("owners") or ():
-        if row["owner"] not in allowed:
-            message = f"Tray {name} has another owner of IMEX ({row['why']}); run the role imex with another"
+        if row.get("owner") not in allowed:
+            message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
             yield finding("imex_two_owners", f"{message} imex_owner, or stop that owner.", tray=name)
 
 

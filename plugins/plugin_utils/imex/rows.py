@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import IMEX, MAX_MEMBERS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import MAX_MEMBERS
 
 
 class Stored(Row, total=False):
@@ -59,7 +59,7 @@ _ROW = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "facts": {"anyOf": [{"type": "null"}, IMEX]},
+        "facts": {"type": ["object", "null"]},
         "findings": schemas.FINDINGS,
         "running": _BOOL,
         # inspect
@@ -84,13 +84,12 @@ _REQUIRED = {
 }
 
 _check_row = schemas.compiled(_ROW)
-_check_facts = tray_report.SCHEMA["ansible_facts.nvlink_imex"]
 
 
 def _check(row: Any) -> Any:
     _check_row(row)
-    # Its documented shape, which reaches the result of the task.
-    _check_facts(row.get("facts"))
+    if row.get("facts") is not None:
+        tray_report.check_imex(row["facts"])
     return row
 
 

@@ -38,23 +38,16 @@ def reports(options: Arguments, hostvars: Any, results: Mapping[str, Result] | N
 
 
 def read(
-    fabric: Fabric,
-    path: str,
-    options: Arguments,
-    reports: Mapping[str, TrayReport],
-    now: str,
-    *,
-    links: Object,
-    is_found: bool,
+    fabric: Fabric, options: Arguments, reports: Mapping[str, TrayReport], now: str, links: Object, is_found: bool
 ) -> Evidence:
     """The evidence of a run with these options of the module verify.
 
-    path: of the fabric file. now: RFC 3339, in UTC. links: Evidence.links_before.
+    now: RFC 3339, in UTC. links, is_found: Evidence.links_before and Evidence.is_found.
     """
     snapshot, problem = _cluster(options)
     return Evidence(
         fabric,
-        path,
+        options["fabric_file"],
         quick=options["quick"],
         reports=reports,
         slurm=None if options["slurm"] is None else _controllers(options["slurm"], options["tiers"]),
@@ -64,7 +57,9 @@ def read(
         channels=tuple(options["channels"]),
         links_before=links,
         is_found=is_found,
-        acknowledged=acknowledging.current(path, options["state_dir"], now) if options["acknowledged"] else {},
+        acknowledged=acknowledging.current(options["fabric_file"], options["state_dir"], now)
+        if options["acknowledged"]
+        else {},
     )
 
 
