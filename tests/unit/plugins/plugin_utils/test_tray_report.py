@@ -19,13 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from .dra import dra_cluster as world
-from .fabrics import HostVars
+from .fabrics import LINKS, HostVars, replace_one
 
 GOOD = fleet(racks=1, trays_per_rack=2)
-LINKS = {
-    "gpus": [{"uuid": "A", "index": 0, "link_count": 18, "unknown_counters": [], "counters": [], "links": []}],
-    "xids": [],
-}
 ANSWER = {
     "ansible_facts": {
         "nvlink_fabric": GOOD["r01t01"],
@@ -71,14 +67,8 @@ def test_a_part_that_was_not_read_has_the_reason() -> None:
 
 @given(data=st.data(), garbage=JSON)
 def test_any_value_in_any_place_gives_a_part_or_a_reason(data: st.DataObject, garbage: Any) -> None:
-    answer: Any = {"answer": copy.deepcopy(ANSWER)}
-    at: Any = answer
-    while True:
-        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
-        if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.booleans()):
-            at[key] = garbage
-            break
-        at = at[key]
+    answer = {"answer": copy.deepcopy(ANSWER)}
+    replace_one(data, answer, garbage)
     report = tray_report.read("r01t01", answer["answer"])
     assert all((getattr(report, part) is None) == (part in report.missing) for part in FACTS)
     assert {row["code"] for row in (*report.findings, *report.refused)} <= {*CATALOGUE}

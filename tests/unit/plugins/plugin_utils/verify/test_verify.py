@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra im
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..fabrics import LINKS, replace_one
 from .verify_world import Change, World
 
 A, B = ["r01t01", "r01t02", "r01t03", "r01t04"], ["r02t01", "r02t02", "r02t03", "r02t04"]
@@ -628,13 +629,8 @@ GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.j
 def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject) -> None:
     world = copy.deepcopy(HOME)
     missing_channel(world)
-    at: Any = world.trays[B[0]]
-    while True:
-        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
-        if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.booleans()):
-            at[key] = data.draw(GARBAGE)
-            break
-        at = at[key]
+    world.trays[B[0]]["links"] = copy.deepcopy(LINKS)
+    replace_one(data, world.trays[B[0]], data.draw(GARBAGE))
     verdict = world.verdict()
     assert ("channels", "imex_channel_missing", A[2:3]) in rows(verdict)
     assert not {tray for row in verdict["failures"] for tray in row["trays"]} & {A[0], A[1], A[3]}
