@@ -107,7 +107,7 @@ class ActionModule(ControllerAction):
             self.settings["hook"] = _hook(str(self.settings.get("hook") or ""))
         path = options["fabric_file"]
         if not path:
-            raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+            raise RolloutError(fabric_file.NOT_SET)
         # In check mode there may be no fabric file yet.
         fabric = Fabric() if self._task.check_mode and not os.path.exists(path) else fabric_file.load(path)
         if {"drain", "resume"} & set(steps):
