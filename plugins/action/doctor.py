@@ -17,10 +17,11 @@ from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_run, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in ("inspect", "capture")}
 # The controller makes it of the times.

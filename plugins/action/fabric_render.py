@@ -13,6 +13,7 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -23,7 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 # The callback progress indents each line; the callback default prints it in quotes, too.

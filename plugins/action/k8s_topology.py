@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import TopologySettings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 NAME = "k8s_topology"
 

@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.run_check import DOCUM
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
@@ -34,7 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")

@@ -17,8 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
 ISOLATED = {"own": True, "any": False, "none": None}

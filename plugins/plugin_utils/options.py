@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import CLUSTER_NAME, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 MAX_SECRET_BYTES = 64 * 1024
 

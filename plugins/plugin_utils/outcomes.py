@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import limited, names, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 OK, CHANGED, RESCUED, FAILED, UNREACHABLE = "ok", "changed", "rescued", "failed", "unreachable"
 # A host's worst result in a phase is its outcome.

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import ERROR, OK, WARNING, Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 ROUNDS = 4
 """More rounds of forks than this for one task on all trays are slow."""

@@ -19,7 +19,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results im
     Check,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
 """Seconds between two clocks: more is a warning, and munge refuses credentials from the second on."""

@@ -24,7 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 _OBJECTS = frozenset({"affinity", "securityContext", "strategy", "updateStrategy"})
 """Names of values that templates copy into objects of Kubernetes, whose fields are not the chart's."""

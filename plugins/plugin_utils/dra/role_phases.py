@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""

@@ -20,14 +20,10 @@ from typing import Any, NoReturn
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE, absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    MAX_FLEET_FILE,
-    RESERVED,
-    absolute,
-    is_address,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 

@@ -48,14 +48,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    ASK,
-    PlacementError,
-    Policy,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import ASK, PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import MAX_LENGTH, cause
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, only, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")

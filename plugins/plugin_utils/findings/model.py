@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     Row,
     general,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 if TYPE_CHECKING:
     from typing import Unpack  # novermin: of Python 3.11, which mypy reads as

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import VERSION, identity, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, Object, identity, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 
 _FACTS = ("nvlink_fabric", "nvlink_imex")
 T = TypeVar("T")

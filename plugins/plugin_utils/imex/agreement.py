@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, keeping_place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 
 _NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summa
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION, Stored
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _MAX_LEAD = 1000
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import MANAGED_BY, OWNER
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 KUEUE = "kueue.x-k8s.io"

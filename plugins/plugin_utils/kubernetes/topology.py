@@ -40,7 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
     Manifest,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 SLINKY_GROUP = "slinky.slurm.net"
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).

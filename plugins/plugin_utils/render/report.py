@@ -26,9 +26,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, stranded_gpus, uses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
 

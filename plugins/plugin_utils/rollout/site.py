@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")

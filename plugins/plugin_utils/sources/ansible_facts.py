@@ -21,22 +21,19 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     worst_health,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
     CLUSTER_UUID,
     GPU_UUID,
     SERIAL,
     TIME,
     VERSION,
-    Object,
-    as_list,
     is_address,
-    mapped,
-    sentence,
     text,
-    whole,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 SOURCE = "ansible_facts"
 

@@ -21,15 +21,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_NAME, HOST_ADDRESS, NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    CLUSTER_NAME,
-    HOST_ADDRESS,
-    NODE_NAME,
-    shown,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 VARIABLES = {"fabric_file", "imex_network"} | {
     f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION) if option not in ("fabric_file", "trays")

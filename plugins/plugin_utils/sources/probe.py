@@ -17,8 +17,8 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import probe
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.probe import BEGIN, END
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_document
 
 MODULES = (
     *("child", "errors", "host_findings", "interfaces", "text"),

@@ -12,8 +12,9 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, HARDWARE, SLURM
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 OF_EACH_TRAY = ("dcgmi_diag",)
 _PLACE = re.compile(r"node=(\S*) address=(\S*) channels=(\S*)")

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off", "imex_channel_missing")
 """Codes of findings on a tray's IMEX that belong to this layer."""

@@ -11,12 +11,7 @@ from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations, products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    KEEP_BLOCK,
-    Fabric,
-    Identity,
-    State,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, Fabric, Identity, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -28,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 # A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.

@@ -12,9 +12,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, IMEX, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # verdict.evaluate() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(

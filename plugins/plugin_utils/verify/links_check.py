@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     COUNT,
@@ -35,6 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
     form,
     rows,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 Links = dict[str, int]
 """The number of a link, as text -> its recoveries in all."""

@@ -20,9 +20,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     TIERS,
     WARNING,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import of_trays
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # The comparison with the fabric file reports these itself, or their cause.
 _REPORTED_HERE = frozenset({"slurm_block_overlap", "tray_unplaced", "slurm_no_blocks"})

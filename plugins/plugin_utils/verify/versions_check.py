@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import DRIVER, ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
