@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
@@ -17,9 +16,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, tree
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
-
+import os
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -21,18 +19,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
-    Change,
-    DesiredState,
-    Plan,
-    Planner,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Change, DesiredState, Plan, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
+from collections.abc import Mapping
+from typing import Any
 
 NAME = "k8s_topology"
 
@@ -53,8 +49,8 @@ class ActionModule(ControllerAction):
 
     def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
         fabric = fabric_file.load(path)
-        chosen = _cluster(fabric, options["kubernetes_cluster"], path)
-        topology = schedulers.describe(fabric, chosen, TopologySettings.of_options(options))
+        chosen = cliques.choose(fabric, options["kubernetes_cluster"], path)
+        topology = cliques.describe(fabric, chosen, TopologySettings.of_options(options))
         names = options["schedulers"]
         desired = DesiredState(
             names=None if "auto" in names else tuple(names),
@@ -66,7 +62,7 @@ class ActionModule(ControllerAction):
         )
         plan = Planner(connect(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = [
-            *schedulers.problems(fabric, chosen),
+            *cliques.problems(fabric, chosen),
             *(row for tray in facts.values() for row in tray.findings),
         ]
         runai: RunAi | None = None
@@ -113,24 +109,6 @@ class ActionModule(ControllerAction):
         if self._task.diff:
             result["diff"] = [*map(_diff, plan.changes), *map(_describe, steps)]
         return result
-
-
-def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
-    """The chosen Kubernetes cluster; None for a fabric file that names none."""
-    names = sorted(fabric.clusters.get("kubernetes", {}))
-    if not cluster:
-        if len(names) > 1:
-            raise fabric_file.FabricFileError(
-                f"{path}: has several Kubernetes clusters; set k8s_topology_kubernetes_cluster to {', '.join(names)}"
-            )
-        return names[0] if names else None
-    if not names:
-        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; remove k8s_topology_kubernetes_cluster")
-    if cluster not in names:
-        raise fabric_file.FabricFileError(
-            f"{path}: has no Kubernetes cluster {shown(cluster)}{nearest(cluster, names)}"
-        )
-    return str(cluster)
 
 
 def _gpus(fabric: Fabric, facts: Mapping[str, TrayFacts]) -> dict[str, str | None]:

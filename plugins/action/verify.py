@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
+import os
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -30,12 +29,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, connections, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-_OPTIONS = schemas.arguments(DOCUMENTATION)
+display = Display()
+
+_OPTIONS = connections.with_facts(schemas.arguments(DOCUMENTATION))
 _NO_RESULT = "no result in this run"
 
 
@@ -61,7 +64,8 @@ class ActionModule(ControllerAction):
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
         # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
         links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
-        evidence = _evidence(fabric, path, options, task_vars, links, is_found)
+        results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
+        evidence = _evidence(fabric, path, options, task_vars, links, is_found, results)
         verdict = verify.verify(evidence, _now())
         if verdict_file:
             kept = {**verdict, "links": verify.links_check.memory(evidence)}
@@ -72,6 +76,13 @@ class ActionModule(ControllerAction):
         asked = evidence.trays.keys() | evidence.unreachable.keys()
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+
+    def _read(self, options: Arguments, task_vars: Variables) -> dict[str, Result]:
+        """Host -> the result of a reading by ssh, of the trays that are in this run."""
+        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
+        in_run = set(options["trays"] if options["hosts"] is None else options["hosts"])
+        trays = [tray for tray in options["trays"] if tray in in_run]
+        return connections.read(trays, options["facts"], known, self._play_context.become, display)
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
@@ -87,9 +98,15 @@ def _now() -> str:
 
 
 def _evidence(
-    fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Object, is_found: bool
+    fabric: Fabric,
+    path: str,
+    options: Arguments,
+    task_vars: Variables,
+    links: Object,
+    is_found: bool,
+    results: Mapping[str, Result] | None,
 ) -> Evidence:
-    trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
+    trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars, results)
     snapshot, problem = _read_cluster(options)
     return Evidence(
         fabric,
@@ -108,7 +125,9 @@ def _evidence(
     )
 
 
-def _reported(fabric: Fabric, options: Arguments, task_vars: Variables) -> tuple[dict[str, Object], dict[str, str]]:
+def _reported(
+    fabric: Fabric, options: Arguments, task_vars: Variables, results: Mapping[str, Result] | None
+) -> tuple[dict[str, Object], dict[str, str]]:
     """(tray -> facts of those that answered, tray -> reason of those that did not), of trays that this run queried.
 
     Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
@@ -118,10 +137,10 @@ def _reported(fabric: Fabric, options: Arguments, task_vars: Variables) -> tuple
     trays: dict[str, Object] = {}
     unreachable: dict[str, str] = {}
     for host in options["trays"]:
-        variables = hostvars.raw_get(host)
-        if register not in variables:
+        answers, key = (hostvars.raw_get(host), register) if results is None else (results, host)
+        if key not in answers:
             continue  # outside the limit of this run
-        registered = mapped(variables[register])
+        registered = mapped(answers[key])
         parts = tray_parts(registered)
         name = str(host)
         if parts:

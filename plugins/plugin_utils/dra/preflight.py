@@ -11,28 +11,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, chart_rules, crds, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import API_GROUP, LIMIT, MAX_DOMAIN_NODES, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)
 DRIVER_FLOOR_TEXT = "570.158.01"
 RUNTIME_FLOORS = {"containerd": (2, 0), "cri-o": (1, 27)}
-MAX_DOMAIN_NODES = 18
-"""Nodes in one IMEX domain, unless the controller has MAX_NODES_PER_IMEX_DOMAIN."""
 CLASSES = {
     "compute_domains": ("compute-domain-default-channel.nvidia.com",),
     "daemon": ("compute-domain-daemon.nvidia.com",),
@@ -105,7 +102,7 @@ def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     found += [row for check in INSTALLATION_CHECKS for row in check(snapshot, trays, plan)]
     if plan.compute_domains or not plan.stand_alone:
         # P13.
-        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
     if plan.values is not None:
         # P14.
         found += chart_rules.check_kinds(plan.values, plan.chart_values)
@@ -475,7 +472,7 @@ def _cliques(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P4: one version of the driver in a clique. P15: the size of cliques."""
     limit = MAX_DOMAIN_NODES
     for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
-        if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
+        if row.get("name") == LIMIT and str(row.get("value")).isdecimal():
             limit = int(str(row.get("value")))
     members: dict[str, dict[str, str]] = {}
     for name, tray in trays.items():

@@ -6,32 +6,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
-    chart_rules,
-    checks,
-    crds,
-    device_plugins,
-    domains,
-    dry_run,
-    preflight,
-    stranded,
-    upgrade,
-    values,
-    versions,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, chart_values, checks, crds, device_plugins, domains, dry_run, preflight, stranded, upgrade, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
@@ -44,7 +31,7 @@ def run(options: Arguments, hostvars: Any, check: bool) -> Result:
     """
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
-    values.build(options["shape"], options["values"])
+    chart_values.build(options["shape"], options["values"])
     trays, missing = read_trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
     access = login.of_kubeconfig(options, "dra_driver")
@@ -95,7 +82,7 @@ def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Sna
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
     old_name = preflight.keeps_old_name(snapshot, blank)
     best = api_version(snapshot["groups"])
-    made = values.build(options["shape"], options["values"], best, old_name, options["kubelet_root"])
+    made = chart_values.build(options["shape"], options["values"], best, old_name, options["kubelet_root"])
     same = ("external_label_writer", "cdi_enabled", "crd_managers", "chart_values")
     return replace(
         blank,
@@ -137,7 +124,7 @@ def _findings(
     if phase == "uninstall":
         return [*preflight.missing_permissions(snapshot), *checks.blockers(snapshot)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in options["claims_before"]]
-    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
     twice = device_plugins.check(snapshot, trays, plan)
     return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 

@@ -15,9 +15,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -27,6 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
+from collections.abc import Mapping
+from typing import Any
 
 OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""
@@ -93,10 +92,13 @@ def printed(text: str, host: str, schema: Mapping[str, schemas.Check]) -> str:
         answer = json.loads(found[1]) if found else None
     except (ValueError, RecursionError) as error:
         return "" if isinstance(error, RecursionError) else text
-    if answer is None:
-        return text
+    return text if answer is None else json.dumps(answered(host, answer, schema))
+
+
+def answered(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:
+    """What is accepted of an answer as the host printed it: no key of Ansible's own, and no warning."""
     own = {key: value for key, value in answer.items() if key not in _SHOWN and not key.startswith(_INTERNAL)}
-    return json.dumps(accepted(host, own, schema))
+    return accepted(host, own, schema)
 
 
 def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:

@@ -9,31 +9,17 @@ as attached only when the rows of its GPUs agree with that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    Address,
-    Observation,
-    gpu_health,
-    worst_health,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, gpu_health, worst_health
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
-    CLUSTER_UUID,
-    GPU_UUID,
-    SERIAL,
-    TIME,
-    VERSION,
-    is_address,
-    text,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_UUID, GPU_UUID, SERIAL, TIME, VERSION, is_address, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 SOURCE = "ansible_facts"
 
@@ -43,20 +29,20 @@ _SSH = "Failed to connect to the host via ssh: "
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 
 
-def observe(tray: str, result: Any) -> Observation:
-    """The observation in one registered task result; without facts the reason is in `problem`."""
+def observe(tray: str, result: Any, source: str = SOURCE) -> Observation:
+    """The observation in one result of fabric_facts; without facts the reason is in `problem`."""
     if not isinstance(result, Mapping):
-        return _nothing(tray, "no result of this run")
+        return _nothing(tray, "no result of this run", source)
     # Written by this collection's action plugin on the controller, not by the tray.
     found = tuple(row for row in _findings(result, tray) if row["code"] in _OF_CONTROLLER)
     if result.get("unreachable"):
-        return _nothing(tray, problem(result), findings=found)
+        return _nothing(tray, problem(result), source, found)
     if result.get("skipped"):
-        return _nothing(tray, "the task that reads its facts was skipped", findings=found)
+        return _nothing(tray, "the task that reads its facts was skipped", source, found)
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
-        return _nothing(tray, problem(result), findings=found)
-    observation = from_facts(tray, facts)
+        return _nothing(tray, problem(result), source, found)
+    observation = from_facts(tray, facts, source)
     return replace(observation, findings=(*observation.findings, *found)) if found else observation
 
 

@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import cast
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import ComputeDomains, Finding, failure
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
-    FABRIC_FILE,
-    INFO,
-    KUBERNETES,
-    WARNING,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import FABRIC_FILE, INFO, KUBERNETES, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 STARTING = 5
@@ -90,7 +84,7 @@ def _present(evidence: Evidence, snapshot: Snapshot) -> dict[str, str]:
 
 
 def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
-    topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
+    topology = cliques.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
         evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
         for tray, now in evidence.observations.items()
@@ -103,13 +97,13 @@ def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
             yield failure(note["code"], layer, note["message"], only(trays), note.get("clique"), trays=trays)
 
 
-def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str, Object]) -> list[str]:
+def _subjects(note: Finding, topology: cliques.Topology, by_name: Mapping[str, Object]) -> list[str]:
     """The nodes of a finding on labels: a finding on several nodes names only the first."""
     nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
     if note["code"] == "k8s_node_missing":
         return [node for node in nodes if node not in by_name]
     if note["code"] == "k8s_clique_label_missing":
-        return [node for node in nodes if node in by_name and schedulers.CLIQUE not in labels.labels(by_name[node])]
+        return [node for node in nodes if node in by_name and cliques.CLIQUE not in labels.labels(by_name[node])]
     return [str(note["tray"])] if note.get("tray") else []
 
 

@@ -21,7 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import ERROR, INFO, OK, WARNING, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 
 Change = Callable[[dict[str, Any]], Any]
@@ -26,8 +26,8 @@ SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 # The tests' chart, whose values and definitions are those of the real one (test_kubernetes_chart.py).
 FOLDER = Path(__file__).resolve().parents[4] / "lab" / "kubernetes" / "chart"
 CHART = yaml.safe_load((FOLDER / "values.yaml").read_text())
-LABELLED = values.merged(
-    values.build("compute_domains", {}, "v1"),
+LABELLED = chart_values.merged(
+    chart_values.build("compute_domains", {}, "v1"),
     {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},
 )
 
@@ -50,10 +50,8 @@ def node(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def crd(name: str, stale: bool = False, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
+def crd(name: str, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
     spec: dict[str, Any] = {"properties": {"numNodes": {"type": "integer", "default": 0, "minimum": 0}}}
-    if stale:
-        spec = {"properties": {"numNodes": {"type": "integer"}}, "required": ["numNodes"]}
     return {
         "metadata": {"name": name, "managedFields": [{"manager": who, "fieldsV1": {"f:spec": {}}} for who in managers]},
         "spec": {"versions": [{"name": "v1beta1", "schema": {"openAPIV3Schema": {"properties": {"spec": spec}}}}]},
@@ -256,7 +254,7 @@ def trays(count: int = 2, **more: Any) -> dict[str, Tray]:
 
 
 def plan(own: Any = None, shape: str = "compute_domains", **more: Any) -> Plan:
-    made = values.merged(values.build(shape, {}, "v1"), own or {})
+    made = chart_values.merged(chart_values.build(shape, {}, "v1"), own or {})
     if own is None and shape == "compute_domains":
         made = copy.deepcopy(LABELLED)
     version = versions.pinned(more.pop("version", "0.5.0"))
