@@ -7,15 +7,9 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
-from collections.abc import Sequence
 
 _DEFAULTS = subsets.Options()
 # Seconds to connect, to copy the module, to start Python and to read addresses and versions.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display

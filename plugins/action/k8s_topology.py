@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
+from typing import Any
+
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -24,11 +26,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Change, DesiredState, Plan, Planner
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
-from collections.abc import Mapping
-from typing import Any
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
+    Change,
+    DesiredState,
+    Plan,
+    Planner,
+)
 
 NAME = "k8s_topology"
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
 from ansible import context
 from ansible.inventory.manager import split_host_pattern
 from ansible.plugins.loader import lookup_loader
@@ -15,20 +19,23 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment, inventory as doctor_inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_variables, schemas, site_variables, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
+    run_variables,
+    schemas,
+    site_variables,
+    trust,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
@@ -33,8 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import an
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 display = Display()
 

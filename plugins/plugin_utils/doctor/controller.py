@@ -8,15 +8,16 @@ Ansible itself warns of an ansible-core that is too old, by meta/runtime.yml.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import Check, OK
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 ROUNDS = 4
 """More rounds of forks than this for one task on all trays are slow."""

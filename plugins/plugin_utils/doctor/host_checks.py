@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix, unanswered
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import Check, OK, SKIPPED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
 """Seconds between two clocks: more is a warning, and munge refuses credentials from the second on."""

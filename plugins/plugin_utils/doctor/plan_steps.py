@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment, host_checks, inventory, matrix, peer_hosts, results
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import Check, OK, SKIPPED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
+    controller,
+    environment,
+    host_checks,
+    inventory,
+    matrix,
+    peer_hosts,
+    results,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -23,8 +34,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 MAX_WAVES = 50

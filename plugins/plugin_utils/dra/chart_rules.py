@@ -17,6 +17,10 @@ from __future__ import annotations
 import difflib
 import re
 import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
@@ -24,9 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 _OBJECTS = frozenset({"affinity", "securityContext", "strategy", "updateStrategy"})
 """Names of values that templates copy into objects of Kubernetes, whose fields are not the chart's."""

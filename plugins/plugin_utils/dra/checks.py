@@ -8,14 +8,25 @@ Helm waits neither for the pods of a DaemonSet nor for what they publish, and ac
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import CLASSES, Plan, Trays, containers, expected_nodes, live_plan, name_of, owner_of, refused
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
+    CLASSES,
+    Plan,
+    Trays,
+    containers,
+    expected_nodes,
+    live_plan,
+    name_of,
+    owner_of,
+    refused,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 CLIQUE = "nvidia.com/gpu.clique"
 PLUGIN = "-kubelet-plugin"

@@ -10,11 +10,12 @@ the driver's by server-side apply after a check of the field managers.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Collection, Mapping
-from typing import Any
 
 DOMAINS = f"computedomains.{GROUP}"
 NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")

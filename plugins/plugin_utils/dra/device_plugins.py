@@ -10,14 +10,21 @@ pods. The chart refuses that combination unless gpuResourcesEnabledOverride is s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Trays, containers, expected_nodes, name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
+    Plan,
+    Trays,
+    containers,
+    expected_nodes,
+    name_of,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 GPU_DRIVER = "gpu.nvidia.com"
 GPU = "nvidia.com/gpu"

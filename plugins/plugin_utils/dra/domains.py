@@ -11,14 +11,15 @@ status, so after a node is lost its entry and the domain stay Ready: the Node's 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import name_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Iterator
-from typing import NamedTuple
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, chart_rules, crds, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import API_GROUP, LIMIT, MAX_DOMAIN_NODES, Values, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import (
+    API_GROUP,
+    LIMIT,
+    MAX_DOMAIN_NODES,
+    Values,
+    value,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)

@@ -32,17 +32,26 @@ from __future__ import annotations
 
 import itertools
 import string
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Clique, Domain, Fabric, Identity, KEEP_BLOCK, Observation, tray_finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import ASK, PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar, cast
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    KEEP_BLOCK,
+    Clique,
+    Domain,
+    Fabric,
+    Identity,
+    Observation,
+    tray_finding,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import ASK, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 
 @dataclass(frozen=True)

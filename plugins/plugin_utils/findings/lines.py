@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import MAX_LENGTH, cause
@@ -13,8 +16,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")

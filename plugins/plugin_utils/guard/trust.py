@@ -15,6 +15,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -24,8 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
-from collections.abc import Mapping
-from typing import Any
 
 OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
@@ -14,14 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, clique as imex_clique, counts, rows as imex_rows, run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, cast
 
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.

@@ -11,15 +11,16 @@ Operator's GPUCluster).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, OWNER, SLINKY, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
     "auto",

@@ -11,10 +11,11 @@ deletes the object, since workloads that name it wait until it exists again.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import MANAGED_BY, OWNER
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
-from typing import NamedTuple
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 KUEUE = "kueue.x-k8s.io"

@@ -11,15 +11,15 @@ is not changed, of a pool only the topology's fields are set, and nothing is eve
 from __future__ import annotations
 
 import urllib.parse
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import CREATE, Step, UPDATE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import CREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
-from typing import Any
 
 OPTIONS = ("url", "cluster_id", *http.OPTIONS)
 SOURCE = "runai"

@@ -11,21 +11,34 @@ then the schedulers' objects one after the other.
 from __future__ import annotations
 
 import itertools
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import KubernetesError, labels as k8s_labels, objects, plan as k8s_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, DAEMON_SET, Kind, NODE, run_concurrently
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, MANAGED_BY, OWNER, SLINKY, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, Step, UPDATE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Manifest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import KubernetesError, objects
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
+    DAEMON_SET,
+    NODE,
+    Cluster,
+    Kind,
+    run_concurrently,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import (
+    CLIQUE,
+    MANAGED_BY,
+    OWNER,
+    SLINKY,
+    Topology,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 SLINKY_GROUP = "slinky.slurm.net"
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).

@@ -9,17 +9,31 @@ as attached only when the rows of its GPUs agree with that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES, ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, gpu_health, worst_health
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Address,
+    Observation,
+    gpu_health,
+    worst_health,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_UUID, GPU_UUID, SERIAL, TIME, VERSION, is_address, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
+    CLUSTER_UUID,
+    GPU_UUID,
+    SERIAL,
+    TIME,
+    VERSION,
+    is_address,
+    text,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import Checked
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 SOURCE = "ansible_facts"
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
 import shutil
-import time
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import grouped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, ansible_facts, fanout, gateways, probe, reading
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    Reporter,
+    ansible_facts,
+    gateways,
+    reading,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 SOURCE = "ssh"
 OPTIONS = documented(source_ssh.ModuleDocFragment.DOCUMENTATION, SOURCE)

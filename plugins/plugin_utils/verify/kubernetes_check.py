@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import cast
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import ComputeDomains, Finding, failure
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import FABRIC_FILE, INFO, KUBERNETES, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
+    FABRIC_FILE,
+    INFO,
+    KUBERNETES,
+    WARNING,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import cast
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 STARTING = 5

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
 from ansible.errors import AnsibleError
@@ -13,13 +17,9 @@ from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes import runai_standin
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 RunAction = Callable[..., dict[str, Any]]
 SECRET = "kubernetes-token-that-nobody-may-see"
