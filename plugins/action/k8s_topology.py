@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
-
+import os
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.k8s_topology import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
@@ -26,12 +25,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
-    Change,
-    DesiredState,
-    Plan,
-    Planner,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Change, DesiredState, Plan, Planner
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 NAME = "k8s_topology"
 
@@ -48,9 +45,10 @@ class ActionModule(ControllerAction):
         path = options["fabric_file"]
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no change can be shown")):
             return {"warnings": [warning]}
-        return self._run(path, options, tray_facts.read(task_vars.get("hostvars") or {}, options["trays"]))
+        cached = tray_report.cached(task_vars.get("hostvars") or {}, options["trays"])
+        return self._run(path, options, [report for report, _variables in cached.values()])
 
-    def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
+    def _run(self, path: str, options: Arguments, reports: Sequence[TrayReport]) -> Result:
         fabric = fabric_file.load(path)
         chosen = cliques.choose(fabric, options["kubernetes_cluster"], path)
         topology = cliques.describe(fabric, chosen, TopologySettings.of_options(options))
@@ -61,12 +59,12 @@ class ActionModule(ControllerAction):
             label_writer=options["label_writer"],
             runai=bool(options["runai"]),
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
-            gpus=_gpus(fabric, facts),
+            gpus=_gpus(fabric, reports),
         )
         plan = Planner(connect(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = [
             *cliques.problems(fabric, chosen),
-            *(row for tray in facts.values() for row in tray.findings),
+            *(row for report in reports for row in report.refused),
         ]
         runai: RunAi | None = None
         steps: list[Any] = []
@@ -114,12 +112,12 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _gpus(fabric: Fabric, facts: Mapping[str, TrayFacts]) -> dict[str, str | None]:
+def _gpus(fabric: Fabric, reports: Iterable[TrayReport]) -> dict[str, str | None]:
     """Node -> the clique that its GPUs report, for the trays of the fabric file that have facts."""
     return {
-        fabric.trays[name]["kubernetes_node"]: tray.fabric.get("clique")
-        for name, tray in facts.items()
-        if name in fabric.trays and tray.fabric is not None
+        fabric.trays[report.tray]["kubernetes_node"]: report.gpu.clique
+        for report in reports
+        if report.tray in fabric.trays and report.gpu is not None
     }
 
 

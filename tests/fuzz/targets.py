@@ -33,8 +33,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clus
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML, Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     differences,
@@ -47,7 +47,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
@@ -114,7 +114,7 @@ _CLUSTERED = {
     },
 }
 _PROPOSED = json.loads(proposal.propose(None, FABRIC, [], NOW).encode())
-SCHEMA = schemas.of_return(fabric_facts.RETURN)
+SCHEMA = tray_report.SCHEMA
 _SCRATCH = tempfile.TemporaryDirectory(prefix="nvlink-fuzz-")
 FOLDER = Path(_SCRATCH.name)
 
@@ -203,8 +203,8 @@ def read_answer(result: Any) -> None:
     if isinstance(result, dict):
         accepted = trust.accepted("t1", result, SCHEMA)
         json.dumps(accepted).encode()
-        _placed(ansible_facts.observe("t1", accepted))
-    _placed(ansible_facts.observe("t1", result))
+        _placed(tray_report.read("t1", accepted).observation("ansible_facts"))
+    _placed(tray_report.read("t1", result).observation("ansible_facts"))
 
 
 def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:

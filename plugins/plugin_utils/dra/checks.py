@@ -235,7 +235,7 @@ def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """
     if plan.external_label_writer:
         return
-    gpus = {tray.node: tray.fabric.get("clique") for tray in trays.values() if tray.fabric is not None}
+    gpus = {tray.node: tray.gpu.clique for tray in trays.values() if tray.gpu is not None}
     missing, wrong = [], []
     for name, node in expected_nodes(snapshot, trays).items():
         label = node_selection.labels(node or {}).get(CLIQUE)

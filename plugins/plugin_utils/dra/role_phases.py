@@ -6,32 +6,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
-    chart_rules,
-    chart_values,
-    checks,
-    crds,
-    device_plugins,
-    domains,
-    dry_run,
-    preflight,
-    stranded,
-    upgrade,
-    versions,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, chart_values, checks, crds, device_plugins, domains, dry_run, preflight, stranded, upgrade, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
@@ -70,17 +58,17 @@ def read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight
     """(the trays with their facts, from an earlier task of this run or a fact cache; why facts are missing)."""
     found: dict[str, preflight.Tray] = {}
     findings: list[Finding] = []
-    for name, facts in tray_facts.read(hostvars, names).items():
-        node = facts.variables.get("nvlink_kubernetes_node") or name
+    for name, (report, variables) in tray_report.cached(hostvars, names).items():
+        node = variables.get("nvlink_kubernetes_node") or name
         if "{" in str(node):
             node = hostvars[name]["nvlink_kubernetes_node"]
         found[name] = preflight.Tray(
             node=str(node),
-            fabric=facts.fabric,
-            imex=facts.imex,
-            root=_root(facts.variables.get("dra_driver_root_files")),
+            gpu=report.gpu,
+            imex=report.imex,
+            root=_root(variables.get("dra_driver_root_files")),
         )
-        findings += facts.findings
+        findings += report.refused
     return found, findings
 
 

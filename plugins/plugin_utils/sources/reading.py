@@ -18,17 +18,15 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, gateways, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import SCHEMA
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
-SCHEMA = schemas.of_return(RETURN)
-"""The checks of a result of fabric_facts."""
 PYTHON = "/usr/bin/python3"
 FANOUT = 64
 

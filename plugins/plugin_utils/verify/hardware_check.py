@@ -23,7 +23,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 # A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.
@@ -53,9 +54,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for tray, why in evidence.unreachable.items():
         message = f"{tray} cannot be reached ({why or 'no answer'})."
         yield failure("tray_unreachable", HARDWARE, message, tray, evidence.clique_of(tray))
-    for tray in evidence.trays:
-        yield from _own_findings(evidence, tray)
-        if tray not in evidence.fabric.trays and (evidence.part(tray, "gpu") or {}).get("attached") is True:
+    for tray, report in evidence.trays.items():
+        yield from _own_findings(evidence, report)
+        if tray not in evidence.fabric.trays and report.gpu and report.gpu.attached:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     followed = identity.follow(evidence.fabric, evidence.fabric, evidence.observations)
@@ -76,35 +77,27 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield failure("gpu_missing", HARDWARE, message, trays=trays)
 
 
-def _own_findings(evidence: Evidence, tray: str) -> Iterator[Finding]:
+def _own_findings(evidence: Evidence, report: TrayReport) -> Iterator[Finding]:
     """Findings of the tray's own facts on its GPUs, one failure a cause, and facts that could not be read."""
-    gpus = map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
-    needs = {str(gpu.get("index")): str(gpu.get("recovery_action")) for gpu in gpus}
+    tray = report.tray
+    needs = {gpu.index: gpu.recovery_action for gpu in report.gpu.gpus} if report.gpu else {}
     worst = [word for word in RECOVERY if word in needs.values()]
     notes = []
-    for note in map(mapped, as_list(evidence.trays[tray].get("findings"))):
-        code = str(note.get("code"))
+    for note in (*report.findings, *report.refused):
+        code = note["code"]
         # Nobody must act for a host without a place, but somebody may expect multi-node NVLink of it.
         is_local = code == "fabric_not_supported" and tray not in evidence.fabric.trays
-        is_listed = code in CATALOGUE and (CATALOGUE[code].severity != INFO or is_local)
+        is_listed = CATALOGUE[code].severity != INFO or is_local
         if is_listed and (note.get("part") == "gpu" or code in _MISSING):
-            word = needs.get(str(note.get("gpu")))
+            word = needs.get(note.get("gpu"))
             notes.append((worst.index(word) if word in worst else len(worst), note))
     notes.sort(key=lambda row: row[0])
     reported = [*of_gpus(note for _rank, note in notes)]
     for code, text in reported:
         severity = ERROR if code in _MISSING else None
         action = RECOVERY[worst[0]] if worst and code == "recovery_action" else ""
-        yield failure(
-            code, HARDWARE, f"{tray}: {text}", tray, evidence.clique_of(tray), severity=severity, action=action
-        )
-    if (
-        "tray_subset_failed" not in dict(reported)
-        and evidence.imex[tray] is None
-        and evidence.trays[tray].get("imex") is not None
-    ):
-        message = f"{tray} reports IMEX facts that are not well-formed."
-        yield failure("tray_subset_failed", HARDWARE, message, tray, evidence.clique_of(tray))
+        text = f"{tray}: {text.removeprefix(f'{tray} ')}"
+        yield failure(code, HARDWARE, text, tray, evidence.clique_of(tray), severity=severity, action=action)
 
 
 def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Finding]:

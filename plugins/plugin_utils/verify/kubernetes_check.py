@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
@@ -21,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
@@ -160,11 +160,9 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
 
 def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
-    imex = {tray: cast(Object, facts) for tray, facts in evidence.imex.items() if facts}
+    fabric, imex = evidence.fabric, evidence.imex
     placed = {
-        tray: preflight.Tray(
-            node, {"clique": evidence.fabric.clique_text(evidence.fabric.trays[tray]["clique"])}, imex.get(tray)
-        )
+        tray: preflight.Tray(node, Gpus(clique=fabric.clique_text(fabric.trays[tray]["clique"])), imex.get(tray))
         for node, tray in tray_of.items()
     }
     for row in checks.live(snapshot, placed, STARTING):

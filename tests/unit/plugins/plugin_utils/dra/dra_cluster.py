@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 
@@ -228,6 +229,12 @@ def imex(**more: Any) -> dict[str, Any]:
         "installed": True,
         "version": "580.173.02",
         "ready": False,
+        "running": False,
+        "state": None,
+        "domain_state": None,
+        "nodes": {"entries": [], "sha256": None},
+        "peers": [],
+        "findings": [],
         "unit": {"load": "masked", "active": "inactive"},
         "config": {"settings": {}},
         "channels": {"major": 235},
@@ -250,7 +257,14 @@ def hosts_imex(**more: Any) -> dict[str, Any]:
 
 
 def trays(count: int = 2, **more: Any) -> dict[str, Tray]:
-    return {name: Tray(name, more.get("fabric", fabric()), more.get("imex", imex()), True) for name in names(count)}
+    facts = more.get("fabric", fabric()), more.get("imex", imex()), more.get("root", True)
+    return {name: tray(name, *facts) for name in names(count)}
+
+
+def tray(name: str, gpu: Any, own_imex: Any, root: bool = True) -> Tray:
+    """A tray that reported these facts (None: not gathered)."""
+    report = tray_report.read(name, {"ansible_facts": {"nvlink_fabric": gpu, "nvlink_imex": own_imex}})
+    return Tray(name, report.gpu, report.imex, root)
 
 
 def plan(own: Any = None, shape: str = "compute_domains", **more: Any) -> Plan:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     role_phases,
     stranded,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
@@ -124,7 +122,11 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
         ({"imex": world.imex(version="580.82.07")}, "imex_version_mismatch", "IMEX 580.82.07 and driver 580.173.02"),
         ({"imex": world.imex(channels={"major": None})}, "dra_driver_unsuitable", "nvidia-caps-imex-channels"),
         (
-            {"fabric": world.fabric(attached=False, clique=None, findings=[{"message": "GPU 2 is lost; reboot."}])},
+            {
+                "fabric": world.fabric(
+                    attached=False, clique=None, findings=[{"code": "gpu_lost", "message": "GPU 2 is lost; reboot."}]
+                )
+            },
             "dra_clique_unknown",
             "GPU 2 is lost; reboot.",
         ),
@@ -144,9 +146,7 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
     ],
 )
 def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, words: str) -> None:
-    trays = world.trays(1)
-    trays["r01t01"] = replace(trays["r01t01"], **tray)
-    found = preflight.preflight(world.empty(), trays, world.plan())
+    found = preflight.preflight(world.empty(), world.trays(1, **tray), world.plan())
     assert codes(found) == [code]
     assert words in found[0]["message"]
 
@@ -170,7 +170,7 @@ def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, An
 
 def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
     trays = world.trays()
-    trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)
+    trays["r01t02"] = world.tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"))
     found = preflight.preflight(world.empty(), trays, world.plan())
     assert codes(found) == ["dra_driver_unsuitable"]
     assert found[0]["clique"] == world.CLIQUE

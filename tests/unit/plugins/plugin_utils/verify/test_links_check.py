@@ -108,7 +108,7 @@ def test_a_tray_outside_the_run_keeps_its_counters_and_a_removed_one_does_not() 
     runs = Runs()
     runs.run(gpu(0, "A", {14: 7}))
     before = runs.kept
-    evidence = runs.world.evidence(links_before={**before, "gone": before[TRAY]}, trays={})
+    evidence = runs.world.evidence(links_before={**before, "gone": before[TRAY]}, reports={})
     assert links_check.memory(evidence) == before
 
 

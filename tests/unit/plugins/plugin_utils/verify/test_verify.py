@@ -151,7 +151,7 @@ def leave_out(world: World, *trays: str) -> None:
 
 def of_slurm(world: World) -> list[tuple[str, str, list[str]]]:
     """The failures of a run that asks slurmctld alone."""
-    return rows(world.verdict(quick=True, trays={}, kubernetes=None))
+    return rows(world.verdict(quick=True, reports={}, kubernetes=None))
 
 
 def two_blocks(world: World) -> None:
@@ -319,8 +319,7 @@ def test_what_the_role_finds_without_the_values_of_the_chart_verify_finds(world:
     change(world)
     assert code in {row["code"] for row in world.verdict()["failures"]}
     trays = {
-        name: dra_cluster.Tray(name, dra_cluster.fabric(), world.trays[name]["imex"], True)
-        for name in world.fabric.trays
+        name: dra_cluster.tray(name, dra_cluster.fabric(), world.trays[name]["imex"]) for name in world.fabric.trays
     }
     plan, snapshot = dra_cluster.plan(), world.kubernetes
     found = [*checks.check(snapshot, trays, plan), *preflight.preflight(snapshot, trays, plan)]
@@ -498,7 +497,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
 
 
 def test_a_skipped_layer_has_its_reason(world: World) -> None:
-    quick = world.verdict(quick=True, trays={}, unreachable={})
+    quick = world.verdict(quick=True, reports={})
     assert quick["failures"] == []
     assert quick["queried"] == 0
     reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
@@ -608,8 +607,8 @@ def test_a_domain_of_two_cliques_is_one_failure_and_one_of_its_cliques_another(w
 def test_a_run_on_a_few_trays_says_nothing_of_their_domain(world: World) -> None:
     for tray in A[:2]:
         world.report(tray, "gpu", "fabric_unhealthy")
-    few = {tray: world.trays[tray] for tray in A[:2]}
-    found = world.verdict(trays=few, slurm=None, kubernetes=None)["failures"]
+    few = {tray: report for tray, report in world.reports().items() if tray in A[:2]}
+    found = world.verdict(reports=few, slurm=None, kubernetes=None)["failures"]
     assert [row["tray"] for row in found] == A[:2]
 
 
