@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -17,18 +19,20 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, tray_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Change, DesiredState, Plan, Planner
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
+    Change,
+    DesiredState,
+    Plan,
+    Planner,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 NAME = "k8s_topology"
 

@@ -6,20 +6,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, chart_values, checks, crds, device_plugins, domains, dry_run, preflight, stranded, upgrade, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    chart_rules,
+    chart_values,
+    checks,
+    crds,
+    device_plugins,
+    domains,
+    dry_run,
+    preflight,
+    stranded,
+    upgrade,
+    versions,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
