@@ -45,16 +45,12 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(f"renderers: is empty; name one or more of {names}, or leave it out")
         # A variable that is not set in a playbook becomes empty.
         if not options["fabric_file"]:
-            raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")
+            raise AnsibleActionFail(fabric_file.NOT_SET)
         if not options["render_dir"] and not options["domain_map"]:
             raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set domain_map")
         if options["proposal_file"]:
             return self._change(options)
-        if self._task.check_mode and not os.path.exists(options["fabric_file"]):
-            # On a new site --check of all playbooks runs this before a proposal was accepted.
-            warning = (
-                f"{options['fabric_file']}: does not exist yet, so nothing is rendered; run discover and accept first."
-            )
+        if self._task.check_mode and (warning := fabric_file.not_yet(options["fabric_file"], "nothing is rendered")):
             return {"files": [], "removed": [], "warnings": [warning]}
         fabric = fabric_file.load(options["fabric_file"])
         state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()

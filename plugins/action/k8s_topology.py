@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,9 +47,7 @@ class ActionModule(ControllerAction):
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = options["fabric_file"]
-        if self._task.check_mode and not os.path.exists(path):
-            # In check mode of a new site no fabric file has been accepted yet.
-            warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "no change can be shown")):
             return {"warnings": [warning]}
         cached = tray_report.cached(task_vars.get("hostvars") or {}, options["trays"])
         return self._run(path, options, [report for report, _variables in cached.values()])

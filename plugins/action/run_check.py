@@ -134,7 +134,7 @@ class ActionModule(ControllerAction):
             if path:
                 fabric_file.load(absolute(path))
             else:
-                yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
+                yield fabric_file.NOT_SET
         names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
         if names:
             fabric = self._fabric(fabric_file.path_from(value))
@@ -158,7 +158,7 @@ class ActionModule(ControllerAction):
     def _fabric(self, given: str) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
-            raise NvlinkError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+            raise NvlinkError(fabric_file.NOT_SET)
         path = absolute(given)
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -45,12 +44,10 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
         path = options["fabric_file"]
         if not path:
-            raise NvlinkError("fabric_file: is empty; set its path, the file that the playbook discover writes")
-        if self._task.check_mode and not os.path.exists(path):
-            # site.yml --check on a new cluster, before the first fabric file was accepted.
-            message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
+            raise NvlinkError(fabric_file.NOT_SET)
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "nothing can be verified")):
             nothing = {"ok": True, "failures": [], "layers": {}}
-            return {**_result(nothing, [message]), "warnings": [message]}
+            return {**_result(nothing, [warning]), "warnings": [warning]}
         verdict_file, junit_file = options["verdict_file"], options["junit_file"]
         files = {"fabric_file": path, "verdict_file": verdict_file, "junit_file": junit_file}
         storage.check_output("verdict_file", files, b'"failures":')

@@ -61,7 +61,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     topology_files,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
-    ansible_facts,
     expressions,
     fields,
     kubernetes,
@@ -208,14 +207,15 @@ def read_answer(result: Any) -> None:
 
 
 def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:
-    return before + probe.BEGIN.encode() + json.dumps(facts).encode() + probe.END.encode() + after
+    answer = {"ansible_facts": {"nvlink_fabric": facts}}
+    return before + probe.BEGIN.encode() + json.dumps(answer).encode() + probe.END.encode() + after
 
 
 @target(st.binary(max_size=200) | st.builds(_probe_output, data(FACTS), st.binary(max_size=9), st.binary(max_size=9)))
 def read_probe(output: bytes) -> None:
-    facts = probe.facts_in(output)
-    if facts is not None:
-        _placed(ansible_facts.from_facts("t1", facts, "ssh"))
+    answer = probe.answer_in(output)
+    if answer is not None:
+        _placed(tray_report.read("t1", trust.answered("t1", answer, SCHEMA)).observation("ssh"))
 
 
 _SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES)]

@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
@@ -166,16 +166,11 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
 
 def messages(found: Sequence[Finding], fail: bool) -> Result:
     """The failure with the first error, and all other findings as warnings, those of several trays or nodes as one."""
-    alike: dict[tuple[str, str], dict[str, Finding]] = {}
-    for row in found:
-        name = str(row.get("tray") or row.get("node") or "")
-        text = row["message"].replace(name, "*") if name else row["message"]
-        alike.setdefault((row["code"], text), {}).setdefault(name, row)
     rows: list[Finding] = []
-    for of_name in alike.values():
-        (_first, row), *others = of_name.items()
-        noun = "more tray" if "tray" in row else "more node"
-        more = f" So it is with {folded((name for name, _row in others), noun)}." if others else ""
+    for same in alike(found, ("code",)):
+        row, noun = same[0], "more tray" if "tray" in same[0] else "more node"
+        _first, *others = dict.fromkeys(row.get("tray") or row.get("node", "") for row in same)
+        more = f" So it is with {folded(others, noun)}." if others else ""
         rows.append({**row, "message": row["message"] + more})
     errors = _errors(rows) if fail else []
     texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]

@@ -23,7 +23,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 
 # Hosts with further causes are counted: each host that answers something else would add a line.
 MAX_CAUSES = 6
-SUBJECTS = ("tray", "block", "clique", "domain")
+SUBJECTS = ("tray", "node", "block", "clique", "domain")
 """The first that a finding has is its subject."""
 
 SHOWN = 40

@@ -78,7 +78,7 @@ def test_check_mode_without_a_fabric_file(tmp_path: Path, run_action: RunAction)
     given = {"fabric_file": str(tmp_path / "fabric.json"), "api": {"api_url": "http://127.0.0.1:9"}}
     result = run_action(ActionModule, check=True, **given)
     assert (result["changed"], result["changes"]) == (False, [])
-    assert "discover and accept it first" in result["warnings"][0]
+    assert "run discover and accept first" in result["warnings"][0]
     with pytest.raises(AnsibleError):
         run_action(ActionModule, **given)
 
