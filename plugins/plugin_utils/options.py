@@ -27,6 +27,10 @@ class OutageError(NvlinkError):
     """A source failed, or answered for too few trays, and there is no fabric file to fall back to."""
 
 
+class RenderError(NvlinkError):
+    """A file or a line to render is none, or the tree cannot be written; the message has the remedy."""
+
+
 class Options:
     """The options of one source in an inventory file; each is checked when it is read."""
 

@@ -193,6 +193,11 @@ def steps(fault: Fault) -> Iterator[tuple[str, list[str]]]:
         yield "mypy", [sys.executable, "tests/tools/check_types.py"]
     else:
         yield "ansible-lint", [str(BIN / "ansible-lint"), "--offline", "-q", fault.file]
+    of_role = f"{STORIES}/test_{Path(fault.file).parts[1]}_role.py"
+    if fault.file.startswith("roles/") and (CHECKOUT / of_role).exists():
+        # A story of a whole role may be a long one.
+        yield "story of the role", _pytest("lab", of_role)
+        return
     files = sorted({f"{STORIES}/{file.name}" for glob in globs for file in (CHECKOUT / STORIES).glob(glob)})
     yield "stories of the room", _pytest("not long", *files)
 

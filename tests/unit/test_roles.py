@@ -57,8 +57,9 @@ def test_an_option_of_a_role_is_complete(role: Path) -> None:
             missing.append(f"{name}: write its default into defaults/main.yml")
         elif defaults.get(name) != option.get("default", defaults.get(name)):
             missing.append(f"{name}: write the same default into defaults/main.yml and meta/argument_specs.yml")
-        # The role imex gives modules its variables without the beginning of their names.
-        if not {name, name.removeprefix("imex_job_"), name.removeprefix("imex_")} & readers():
+        # The role imex gives modules some variables by the rest of their names, and its templates by what they make.
+        rest = name.removeprefix("imex_")
+        if not {name, rest, rest.removeprefix("job_"), rest.removesuffix("_template")} & readers():
             missing.append(f"{name}: read it in a task, template or plugin, which nothing does")
     assert missing == []
 

@@ -17,8 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inv
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, LAYERS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,15 +62,15 @@ def differences(form: Any, value: Any, where: str = "") -> Iterator[str]:
 
 def of_scheduler(name: str) -> Iterator[str]:
     """What a scheduler lacks."""
-    if name not in stems(schedulers.TEMPLATES / "schedulers", ".yaml.j2"):
+    if name not in stems(objects.TEMPLATES / "schedulers", ".yaml.j2"):
         yield f"write roles/k8s_topology/templates/schedulers/{name}.yaml.j2"
         return
-    if name not in schedulers.SCHEDULERS:
-        yield "write its name into SCHEDULERS of plugins/plugin_utils/render/schedulers.py"
+    if name not in objects.SCHEDULERS:
+        yield "write its name into SCHEDULERS of plugins/plugin_utils/kubernetes/objects.py"
         return
     if name.replace("-", "") not in re.sub("[^a-z]", "", read("docs/k8s-topology.md").lower()):
         yield f"write a row on {name} into docs/k8s-topology.md"
-    made = schedulers.objects(name, schedulers.describe(PAIR), "00000000-0000-4000-8000-000000000000")
+    made = objects.made(name, cliques.describe(PAIR), "00000000-0000-4000-8000-000000000000")
     for group, versions, kind, _plural in KINDS.get(name, ()):
         if f"{group}/{versions[0]} {kind}" not in FORMS.get(name, {}):
             yield f"KINDS has {kind} of {group}; write its form into tests/unit/fixtures/schedulers.yml"
@@ -90,7 +90,7 @@ def of_scheduler(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*schedulers.SCHEDULERS, *KINDS, *FORMS, *stems(schedulers.TEMPLATES / "schedulers", ".yaml.j2")})
+    "name", sorted({*objects.SCHEDULERS, *KINDS, *FORMS, *stems(objects.TEMPLATES / "schedulers", ".yaml.j2")})
 )
 def test_a_scheduler_is_complete_and_its_objects_are_valid(name: str) -> None:
     assert list(of_scheduler(name)) == [], f"scheduler {name}"

@@ -87,6 +87,14 @@ def state_path(path: str, folder: str | None = None) -> str:
     return companion(path, "state.json", folder)
 
 
+NOT_SET = "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
+
+
+def not_yet(path: str, what: str) -> str:
+    """The warning of check mode on a new site, where no file was accepted; empty where there is one."""
+    return "" if os.path.exists(path) else f"{path}: does not exist yet, so {what}; run discover and accept first."
+
+
 def load(path: str) -> Fabric:
     """Read and check a fabric file; FabricFileError if it is invalid, or not signed where the site requires it."""
     return parse(read_signed(path), path)

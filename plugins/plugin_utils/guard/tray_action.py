@@ -136,6 +136,10 @@ class ControllerAction(GuardedAction):
     _requires_connection = False
     UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
 
+    def evaluate(self, template: str, variables: Variables) -> Any:
+        """The value of a template that sees these variables alone."""
+        return self._templar.copy_with_new_env(available_variables=variables).template(template)
+
 
 def _failed(message: str) -> Result:
     return {"failed": True, "changed": False, "msg": message, "findings": []}

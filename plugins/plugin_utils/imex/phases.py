@@ -16,7 +16,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
@@ -126,10 +128,9 @@ class Phases:
     def run(self, phase: str) -> Result:
         self.changes_nothing |= phase in PENDING_PHASES
         path = self.fabric_file
-        if self._run.check and path and self.owner in domain.LIST_OWNERS and not os.path.exists(path):
-            # --check of the playbook site on a new cluster: nothing was accepted yet.
-            message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
-            return {"warnings": [message]}
+        needs_file = self._run.check and path and self.owner in domain.LIST_OWNERS
+        if needs_file and (warning := fabric_file.not_yet(path, "no IMEX domain can be previewed")):
+            return {"warnings": [warning]}
         try:
             if self.values["tls_used"] and self.values["tls"] == "ca":
                 self.certificate = certificates.plan(self._variables, self.tray, self._run.folder)

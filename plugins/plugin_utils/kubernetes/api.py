@@ -31,10 +31,6 @@ _SINGLE_OBJECT_ERRORS = (404, 409, 422)
 Item = TypeVar("Item")
 
 
-class KubernetesError(NvlinkError):
-    """A change of a cluster is not possible, or only a part of it was made."""
-
-
 class Kind(NamedTuple):
     """A kind of cluster-scoped objects: api is "v1" or "group/version"."""
 

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, check_count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
