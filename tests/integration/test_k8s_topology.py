@@ -363,6 +363,16 @@ def test_kueue_without_topologies_gets_no_flavor_that_names_one(site: Site) -> N
     assert site.api.find(f"{KAI}/nvlink") is None
 
 
+def test_labels_of_an_old_topograph_are_reported_and_stay(site: Site) -> None:
+    old = "network.topology.nvidia.com/leaf"
+    label(site, "r01t02", {old: "s1"}, "topograph")
+    assert [row["message"] for row in site.apply().findings if row["code"] == "k8s_topograph_deprecated"] == [
+        "Labels of Topograph 0.5 or older (network.topology.nvidia.com/) are on r01t02: remove them when nothing names "
+        "them."
+    ]
+    assert site.labels("r01t02")[old] == "s1"
+
+
 def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
     serve(site.api, [small("slinky.slurm.net", "v1beta1", "NodeSet", "nodesets")])
     try:

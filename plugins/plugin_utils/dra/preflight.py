@@ -112,7 +112,7 @@ def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     found += [row for check in INSTALLATION_CHECKS for row in check(snapshot, trays, plan)]
     if plan.compute_domains or not plan.stand_alone:
         # P13.
-        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
+        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
     if plan.values is not None:
         # P14.
         found += chart_rules.check_kinds(plan.values, plan.chart_values)

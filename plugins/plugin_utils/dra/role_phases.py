@@ -137,7 +137,7 @@ def _findings(
     if phase == "uninstall":
         return [*preflight.missing_permissions(snapshot), *checks.blockers(snapshot)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in options["claims_before"]]
-    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
+    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
     twice = device_plugins.check(snapshot, trays, plan)
     return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 

@@ -904,6 +904,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_LABELS, INFO): {
         "node_not_ready": "The Kubernetes node of a tray is NotReady, and its labels may be stale; run kubectl"
         " describe node",
+        "k8s_topograph_deprecated": "Nodes have labels of Topograph 0.5 or older; let Topograph 1.0 write its labels,"
+        " then remove the old ones; see k8s-topology.md",
     },
     (_INSTALL, ERROR): {
         "dra_kubernetes_too_old": "The chart does not support this version of Kubernetes, or the API server does not"

@@ -47,6 +47,7 @@ TITLES = {
 }
 _GFD_NAME = "gpu-feature-discovery"
 _DRA_SWITCH = "GPU_CLIQUE_LABEL_ENABLED"
+_OLD_TOPOGRAPH = "network.topology.nvidia.com/"
 
 
 @dataclass(frozen=True)
@@ -271,3 +272,15 @@ def to_write(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str 
         for node in clique.nodes
         if node in existing and gpus.get(node, clique.text) == clique.text
     }
+
+
+def deprecated(nodes: Iterable[Any]) -> list[Finding]:
+    """A finding on nodes with labels of Topograph until 0.5; 1.0 writes others and leaves these."""
+    old = [name(node) for node in nodes if any(str(key).startswith(_OLD_TOPOGRAPH) for key in labels(node))]
+    if not old:
+        return []
+    message = (
+        f"Labels of Topograph 0.5 or older ({_OLD_TOPOGRAPH}) are on {summarize(natural_sorted(old))}: remove them "
+        "when nothing names them."
+    )
+    return [finding("k8s_topograph_deprecated", message)]

@@ -150,6 +150,8 @@ class Planner:
             self._release()
         for name in reversed(live):
             self._remove_unneeded(live[name], wanted.get(name, ()))
+        if self._desired.present:
+            plan.findings += k8s_labels.deprecated(self._nodes)
         return plan
 
     # Schedulers' objects.

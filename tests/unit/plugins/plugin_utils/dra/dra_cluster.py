@@ -51,8 +51,10 @@ def node(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def crd(name: str, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
+def crd(name: str, stale: bool = False, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
     spec: dict[str, Any] = {"properties": {"numNodes": {"type": "integer", "default": 0, "minimum": 0}}}
+    if stale:
+        spec = {"properties": {"numNodes": {"type": "integer"}}, "required": ["numNodes"]}
     return {
         "metadata": {"name": name, "managedFields": [{"manager": who, "fieldsV1": {"f:spec": {}}} for who in managers]},
         "spec": {"versions": [{"name": "v1beta1", "schema": {"openAPIV3Schema": {"properties": {"spec": spec}}}}]},

@@ -104,7 +104,8 @@ def variable(name: str, value: str) -> list[dict[str, str]]:
         ("nvidiaDriverroot", "/", "write nvidiaDriverRoot"),
         ("featureGates.IMEXDaemonWithDNSNames", False, "write IMEXDaemonsWithDNSNames"),
         ("featureGates.DynamicMIG", "true", "true or false"),
-        ("kubeletPlugin.metrics.gpuHttpEndpoint", ":70000", "is not an address with a port, such as :8080"),
+        ("controller.metrics.httpEndpoint", ":70000", "is not an address with a port, such as :8080"),
+        ("controller.leaderElection.leaseDuration", "15", "is not a duration such as 15s"),
         ("featureGates.DeviceMetadata", True, "needs PassthroughSupport"),
         ("resources.gpus.enabled", "false", "true or false"),
         ("controller", "all", "is not a mapping"),
@@ -183,6 +184,23 @@ def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str
     found = check_values(own, "all_dra")
     assert [row["key"] for row in found] == ([f"kubeletPlugin.{key}"] if key else [])
     assert all("are in one pod; set another port." in row["message"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("own", "keys"),
+    [
+        ({"leaseDuration": "10s"}, ["leaseDuration"]),
+        ({"retryPeriod": "9s"}, ["renewDeadline"]),
+        ({"retryPeriod": "0s"}, ["retryPeriod"]),
+        ({"leaseDuration": "1s", "renewDeadline": "900ms", "retryPeriod": "100ms"}, []),
+        ({}, []),
+    ],
+)
+def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -> None:
+    """Durations with which client-go's NewLeaderElector, and so the controller, fails."""
+    found = check_values({"controller": {"replicas": 2, "leaderElection": {"enabled": True, **own}}})
+    assert [row["key"] for row in found] == [f"controller.leaderElection.{key}" for key in keys]
+    assert check_values({"controller": {"leaderElection": own}}) == []
 
 
 @pytest.mark.parametrize(

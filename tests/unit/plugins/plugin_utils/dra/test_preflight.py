@@ -92,6 +92,7 @@ POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
             "The Helm release old in namespace nvidia-dra",
         ),
         (add("device_classes", world.device_class("gpu.nvidia.com", {})), "dra_other_install", "other than Helm"),
+        (domains_crd(stale=True), "dra_crd_stale", "contains numNodes"),
         (domains_crd(managers=("helm", "argocd-controller")), "dra_other_install", "managed by argocd-controller"),
         (add("releases", world.secret(1, "pending-install")), "dra_release_failed", "helm uninstall"),
         (
@@ -298,17 +299,28 @@ def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
 
 def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
-    assert codes(crds.evaluate(live, {})) == ["dra_other_install"]
-    assert crds.evaluate(live, {}, managers=["argocd-controller"]) == []
+    assert codes(crds.evaluate(live)) == ["dra_other_install"]
+    assert crds.evaluate(live, managers=["argocd-controller"]) == []
 
 
-def test_a_stale_crd_is_found() -> None:
+def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
+    cluster = world.installed()
+    cluster["crds"][DOMAINS] = world.crd(DOMAINS, stale=True)
+    cluster["gpu_clusters"] = GPU_CLUSTERS
+    found = preflight.preflight(cluster, world.trays(), world.plan(shape="gpu_cluster"))
+    stale = next(row for row in found if row["code"] == "dra_crd_stale")
+    assert "upgrade it" in stale["message"]
+    assert "tag crds" not in stale["message"]
+
+
+def test_a_stale_crd_is_found_with_and_without_the_charts() -> None:
     fresh = yaml.safe_load((world.FOLDER / "crds" / "computedomains.yaml").read_text())
     stale = copy.deepcopy(fresh)
     spec = stale["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["numNodes"], spec["required"] = {"type": "integer"}, ["channel", "numNodes"]
-    assert crds.evaluate({DOMAINS: fresh}, {DOMAINS: fresh}) == []
-    assert codes(crds.evaluate({DOMAINS: stale}, {DOMAINS: fresh})) == ["dra_crd_stale"]
+    assert crds.evaluate({DOMAINS: fresh}) == crds.evaluate({DOMAINS: fresh}, {DOMAINS: fresh}) == []
+    for wanted in (None, {DOMAINS: fresh}):
+        assert codes(crds.evaluate({DOMAINS: stale}, wanted)) == ["dra_crd_stale"]
 
 
 # --- After the install.
