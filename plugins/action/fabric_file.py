@@ -41,7 +41,7 @@ _READ_ONLY = ("checked", "pending")
 
 
 class ActionModule(ControllerAction):
-    """Read registered results and write fabric file, state file and proposal. Connects to no host."""
+    """Read registered results, or the trays by ssh, and write fabric file, state file and proposal."""
 
     def act(self, task_vars: Variables) -> Result:
         try:

@@ -263,9 +263,10 @@ def test_node_names_of_the_site(site: Site) -> None:
 
 def test_a_variable_of_the_run_that_only_trays_have_is_an_error(site: Site) -> None:
     site.hosts["r02t01"]["fabric_moved_percent"] = 50
-    site.hosts["r02t02"]["imex_network"] = ["10.0.0.0/16"]
+    site.hosts["r02t02"] |= {"imex_network": ["10.0.0.0/16"], "tray_reading": "ansible"}
     output = site.discover(check=False)
-    assert "fabric_moved_percent, imex_network: set for trays with another value than for localhost, where it" in output
+    names = "fabric_moved_percent, imex_network, tray_reading"
+    assert f"{names}: set for trays with another value than for localhost, where it" in output
     assert site.files() == {}
 
 

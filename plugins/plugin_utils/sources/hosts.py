@@ -27,8 +27,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import So
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
-VARIABLES = {"fabric_file", "imex_network"} | {
-    f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION) if option not in ("fabric_file", "trays")
+_UNDER_OWN_NAME = {"fabric_file", "imex_network", "tray_reading"}
+# The others are of the run, or have variables of their own.
+_OTHERS = {"facts", "trays"}
+VARIABLES = _UNDER_OWN_NAME | {
+    f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION).keys() - _UNDER_OWN_NAME - _OTHERS
 }
 """The variables by which the playbook discover sets the options of the module fabric_file."""
 
