@@ -139,7 +139,8 @@ def first_error(failures: Iterable[Finding]) -> str:
 
 def _message(rows: Sequence[Finding]) -> str:
     """The message of failures that are alike: ``r01t[01-17]: The driver has no IMEX channels.``"""
-    text, trays = str(joined(rows)["message"]), joined(rows)["tray"]
+    one = joined(rows)
+    text, trays = str(one["message"]), one["tray"]
     return text if len(rows) == 1 or not trays or trays in text else f"{trays}: {text}"
 
 
