@@ -37,6 +37,8 @@ from nvlab import gpus, imex, lab, network, paths
 pytestmark = pytest.mark.lab
 
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
+# In one step, as an editor does: by a pipe tac would read what the shell has emptied.
+TURN_LIST = f'turned=$(tac {formats.NODES_FILE}); echo "$turned" > {formats.NODES_FILE}'
 ONE = {"r01": TRAYS}
 DRIVER = imex.VERSIONS[0]
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
@@ -332,14 +334,12 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
     """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""
     # Under a daemon that has read the right one, it is written again.
     before = up.pids()
-    up.on(TRAYS[2:3], f"sleep 3; tac {formats.NODES_FILE} > /root/l; cp /root/l {formats.NODES_FILE}")
+    up.on(TRAYS[2:3], f"sleep 3; {TURN_LIST}")
     play = up.role()
     assert (play.rc, play.changed, up.pids()) == (0, 1, before), play.text
     assert len(set(up.lists())) == 1
     assert up.role().changed == 0
-    up.on(
-        TRAYS[2:3], f"systemctl stop nvidia-imex; tac {formats.NODES_FILE} > /root/l; cp /root/l {formats.NODES_FILE}"
-    )
+    up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; {TURN_LIST}")
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
     assert up.read(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
     assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])

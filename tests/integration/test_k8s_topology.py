@@ -386,8 +386,8 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
         # One that is created between the read and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {cliques.SLINKY: None}}})
         plan = site.plan()
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
-        body["metadata"] |= {"annotations": {cliques.SLINKY: "a:b"}}  # type: ignore[operator]
+        metadata = {"name": "r02t02", "annotations": {cliques.SLINKY: "a:b"}}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         site.api.apply(f"{NODES}/r02t02", body, "someone")
         with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the other writer'):
             plan.apply()

@@ -30,7 +30,7 @@ noise*) head -c 1048577 /dev/zero; exec sleep 60 ;;
 hang*) exec sleep 60 ;;
 killed*) kill -9 $$ ;;
 cut*) echo 'nvlink-facts-2:{"ansible_facts": {"nvlink_fabric": {"attached": tr' ;;
-foreign*) answer '{"ansible_facts": {"nvlink_fabric": {}, "fabric_file": "/tmp/own"}, "findings": [],
+foreign*) answer '{"ansible_facts": {"nvlink_fabric": {}, "fabric_file": "own.json"}, "findings": [],
   "warnings": ["of the tray"], "_ansible_delegated_vars": {}, "deprecations": ["too"]}' ;;
 odd*) answer '{"ansible_facts": {"nvlink_fabric": {"gpu_count": "four"}}, "findings": [{"code": "no_such_code"}]}' ;;
 *) exec /bin/sh -c "$command" ;;
