@@ -8,6 +8,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
 
@@ -26,5 +27,5 @@ class ActionModule(GuardedAction):
             seconds = _REST + reading.waits(names, *map(float, timeouts))
         except (TypeError, ValueError):
             raise AnsibleActionFail("fabric_facts: timeout and imex_timeout are numbers of seconds.") from None
-        answer = self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, reading.SCHEMA, seconds)
+        answer = self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, tray_report.SCHEMA, seconds)
         return reading.complete(answer, names)

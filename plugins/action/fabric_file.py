@@ -16,6 +16,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
@@ -27,7 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 display = Display()
 

@@ -12,7 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, observed, spans, steps
 

@@ -475,6 +475,10 @@ busy:
   description: The jobs in partitions that go, empty for none.
   returned: with O(step=rehearse)
   type: str
+restarted:
+  description: Whether slurmctld did not answer the reconfigure and was restarted with the new files.
+  returned: with O(step=transact) and O(step=tiers)
+  type: bool
 outdated:
   description: Whether it failed because a file is no longer the one of the survey.
   returned: on failure
@@ -595,8 +599,8 @@ def run(module: AnsibleModule) -> Result:
         with conf_folder.locked(conf_dir, params["timeout"]):
             known = conf_folder.checksums(conf_dir)
             transact.require_unchanged(conf_dir, change["checksums"])
-            apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
-            return {"changed": True}
+            restarted = apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
+            return {"changed": True, "restarted": restarted}
     except transact.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 

@@ -21,21 +21,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
-    CATALOGUE,
-    ERROR,
-    Finding,
-    finding,
-    worded,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, count_values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    TooManyValuesError,
-    count_values,
-    printable,
-    sentence,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
 
 OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""

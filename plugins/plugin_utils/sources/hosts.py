@@ -17,19 +17,15 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_NAME, HOST_ADDRESS, NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    CLUSTER_NAME,
-    HOST_ADDRESS,
-    NODE_NAME,
-    shown,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 VARIABLES = {"fabric_file", "imex_network"} | {
     f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION) if option not in ("fabric_file", "trays")
@@ -136,7 +132,8 @@ class Hosts:
                 raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
             results, key = (variables, register) if self.results is None else (self.results, name)
             registered = registered or key in results
-            observations.append(self._applied(ansible_facts.observe(name, results.get(key)), variables))
+            report = tray_report.read(name, results.get(key))
+            observations.append(self._applied(report.observation(ansible_facts.SOURCE), variables))
             differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
             if differ and not trust.foreign_variables(variables.get("ansible_facts")):
                 misplaced |= differ
@@ -164,7 +161,7 @@ class Hosts:
     def _applied(self, observation: Observation, variables: Variables) -> Observation:
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         if foreign:
-            return ansible_facts.refuse(observation.tray, observation.source, foreign)
+            return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
             for field, (form, noun) in _SETTINGS.items():
@@ -181,7 +178,7 @@ class Hosts:
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
         except OverriddenError as error:
-            return ansible_facts.refuse(observation.tray, observation.source, error.args[0])
+            return _refused(observation, error.args[0])
         return replace(observation, **changes) if changes else observation
 
     def variables(self, name: str) -> Variables | None:
@@ -219,6 +216,11 @@ class Hosts:
         facts = {str(name) for name in variables.get("ansible_facts") or ()}
         # Ansible never makes this one a variable.
         return {*facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
+
+
+def _refused(observation: Observation, names: list[str]) -> Observation:
+    """What stays of an observation of a tray whose facts set these variables of the site."""
+    return tray_report.foreign(observation.tray, names).observation(observation.source)
 
 
 class OverriddenError(Exception):

@@ -18,16 +18,15 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, gateways, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import SCHEMA
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
-SCHEMA = schemas.of_return(RETURN)
-"""The checks of a result of fabric_facts."""
 PYTHON = "/usr/bin/python3"
 FANOUT = 64
 
@@ -140,7 +139,7 @@ def _reason(ended: fanout.Ended, target: Target, question: Question) -> str:
     if ended.rc is None:
         return f"no response within {question.seconds:g} s"
     if ended.rc == _SSH_FAILED:
-        return causes.cause(last or "ssh failed without a message")
+        return cause(last or "ssh failed without a message")
     if ended.rc in _NO_PYTHON:
         return f"no Python at {sentence(target.python[-1])}"
     if any(error in last for error in ("AttributeError", "ImportError", "ModuleNotFoundError", "SyntaxError")):

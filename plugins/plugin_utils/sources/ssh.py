@@ -17,12 +17,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import grouped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, ansible_facts, gateways, reading
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, gateways, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 SOURCE = "ssh"
@@ -56,11 +57,11 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
     except OSError as error:
         why = error.strerror or error
         raise SourceError(f"{SOURCE}: cannot start ssh ({why}); correct the option ssh, or lower fanout") from error
-    observed = [ansible_facts.observe(tray, result, SOURCE) for tray, result in results.items()]
+    observed = [tray_report.read(tray, result).observation(SOURCE) for tray, result in results.items()]
     problems = [(row.tray, row.problem) for row in observed if not row.reachable]
     if problems:
         these = f"{len(problems)} of {count(len(trays), 'tray')}"
-        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(causes.grouped(problems))})")
+        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(grouped(problems))})")
     return SourceResult(observed)
 
 
