@@ -15,20 +15,26 @@ import math
 import os
 import shlex
 import shutil
+from collections.abc import Iterable
+from typing import Any
+
 from ansible import constants as C
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.loader import connection_loader
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import (
+    Arguments,
+    Result,
+    Specification,
+    Variables,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts, OverriddenError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
-from collections.abc import Iterable
-from typing import Any
 
 OPTION = "tray_reading"
 _SSH = ("ssh", "smart", "ansible.builtin.ssh")

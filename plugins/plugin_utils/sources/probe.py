@@ -16,12 +16,13 @@ import io
 import json
 import marshal
 import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
 from ansible_collections.rackscale.nvlink.plugins.module_utils import probe, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.probe import BEGIN, END
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from pathlib import Path, PurePosixPath
-from typing import Any
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 
