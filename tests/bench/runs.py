@@ -31,7 +31,8 @@ TARGET = 10_368
 TOOLS = Path(sys.executable).parent
 VERSION = "580.173.02"
 PING, IMEX_PING = "ansible -m ping", "ansible -m ping, of the same overlays"
-AIMS = {"discover": "1.4", "discover, source ssh": "", "verify": "1.4", "imex": "1.5"}
+BY_SSH = "verify, ssh reading"
+AIMS = {"discover": "1.4", "discover, source ssh": "", "verify": "1.4", BY_SSH: "0.75", "imex": "1.5"}
 MAX_MEMORY = 0.1
 # Runs that cost many times a ping are left out above this size, and above the other one pings run once.
 SMALL, TWO_PINGS = 100, 300
@@ -166,6 +167,13 @@ class Site:
             "group_vars/nvlink.json",
             {"ansible_connection": "local", "ansible_python_interpreter": f"{tray}/python"},
         )
+        # The same trays, as hosts of Ansible's connection ssh, whose program enters their folders.
+        own = {"ansible_connection": "ssh", "ansible_ssh_executable": str(self.folder / "ssh")}
+        self._json(
+            "by_ssh/cluster.nvlink.yml", {**simulation, "sources": ["fabric_file"], "fabric_file": "../fabric.json"}
+        )
+        self._json("by_ssh/hosts.yml", {"slurm_controller": {"hosts": {"ctl": controller}}})
+        self._json("by_ssh/group_vars/nvlink.json", {**own, "ansible_python_interpreter": "python"})
         local_trays.write(self.trays, **self.simulation)
         # From the simulation, since to read the trays is what is measured.
         source = json.dumps({"fabric_sources": [{"simulation": self.simulation}]})
@@ -242,6 +250,7 @@ class Site:
             "discover": self._play("discover"),
             "discover, source ssh": self._play("discover", "-e", json.dumps({"fabric_sources": [{"ssh": ssh}]})),
             "verify": self._play("verify"),
+            BY_SSH: self._play("verify", "-e", "tray_reading=ssh", hosts="by_ssh/cluster"),
             "doctor": self._play("doctor"),
             "render --tags report": self._play("render", "--tags", "report"),
         }
@@ -281,7 +290,8 @@ class Site:
         return [*command, "-e", json.dumps(given), *arguments]
 
     def _inventory(self, hosts: str) -> list[str]:
-        return ["-i", str(self.folder / f"{hosts}.nvlink.yml"), "-i", str(self.folder / "hosts.yml")]
+        file = self.folder / f"{hosts}.nvlink.yml"
+        return ["-i", str(file), "-i", str(file.parent / "hosts.yml")]
 
     def _run(self, command: Sequence[str]) -> None:
         done = subprocess.run(command, env=environment(self.folder), capture_output=True, text=True, check=False)
