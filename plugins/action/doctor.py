@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bu
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_run, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_command, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
@@ -68,7 +68,7 @@ class ActionModule(GuardedAction):
         file = options["fabric_file"]
         playbook = "doctor" if not verdict["ok"] else "site" if file and os.path.exists(file) else "discover"
         unset = " Set fabric_file: fabric.json for the group all." if verdict["ok"] and not file else ""
-        last = f"{text}{unset}{next_run.sentence(playbook, extra=load_extra_vars(self._loader))}"
+        last = f"{text}{unset}{next_command.sentence(playbook, extra=load_extra_vars(self._loader))}"
         failure = "" if verdict["ok"] or not options["fail"] else last
         # Ansible prints a failure by itself, below what is printed before.
         return {"verdict": verdict, "text": [*results.lines(rows), *([] if failure else [last])], "failure": failure}

@@ -16,7 +16,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, audit, fabric_file, next_run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    acknowledging,
+    audit,
+    fabric_file,
+    next_command,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -180,7 +185,7 @@ class ActionModule(ControllerAction):
         plan, verified, rendered = (self.options[name] for name in ("plan", "verify", "report"))
         text, failure = summary.of_site(plan, verified, rendered, rollout, self._task.check_mode)
         if not failure:
-            text[-1] += next_run.sentence("verify", extra=load_extra_vars(self._loader))
+            text[-1] += next_command.sentence("verify", extra=load_extra_vars(self._loader))
         return {"text": text, "failure": failure}
 
     # --- Of each tray.

@@ -25,15 +25,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
-    run_variables,
-    schemas,
-    site_variables,
-    trust,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import run_variables, site, site_variables, targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 

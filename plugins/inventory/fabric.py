@@ -446,8 +446,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_fil
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 

@@ -41,7 +41,7 @@ from typing import Any
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import next_run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import next_command
 
 
 class LookupModule(LookupBase):
@@ -52,4 +52,4 @@ class LookupModule(LookupBase):
             phases = ["slurm"] * bool((given.get("groups") or {}).get("slurm_controller"))
             phases += ["kubernetes"] * bool(kubernetes) + ["imex"] * bool(given.get("imex_owner"))
             terms = [*phases, "--check", "--diff"] if phases in (["slurm"], ["kubernetes"]) else ["site"]
-        return [next_run.sentence(*map(str, terms), extra=load_extra_vars(self._loader))]
+        return [next_command.sentence(*map(str, terms), extra=load_extra_vars(self._loader))]

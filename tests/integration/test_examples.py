@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import VARIABLES
 
 from .commands import ansible, environment
 from .conftest import CHECKOUT

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import specifications
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import specifications
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "reference.md"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import TAGS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import TAGS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLUGINS = sorted(CHECKOUT.glob("plugins/*/*.py"))

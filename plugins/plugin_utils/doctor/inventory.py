@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory as plugin_utils/rollout/site.py checks it, read from Ansible's variables."""
+"""The inventory as plugin_utils/run/site.py checks it, read from Ansible's variables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 
 
 def read(options: Arguments, task_vars: Variables) -> Inventory:

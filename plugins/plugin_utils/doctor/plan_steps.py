@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
-    next_run,
+    next_command,
     proposal,
     signature,
     storage,
@@ -133,7 +133,7 @@ class Files:
 
     def accept_command(self, sha256: str, proposal_file: str | None = None) -> str:
         """The command that accepts the proposal; proposal_file: where it is not at its usual path."""
-        inventory = [word for source in next_run.inventory() for word in ("-i", source)] if self._is_found else []
+        inventory = [word for source in next_command.inventory() for word in ("-i", source)] if self._is_found else []
         given = {
             "fabric_file": None if self._is_found else self.path,
             "fabric_state_dir": self.state_dir,

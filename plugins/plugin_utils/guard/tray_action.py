@@ -15,13 +15,14 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
     deadline,
     kill_children,
     limited_memory,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended, printable
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible

@@ -18,18 +18,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, count_values
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import (
+    OWN_FACTS,
+    OWN_PREFIXES,
+    VARIABLES,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
-
-OWN_FACTS = frozenset(subsets.FACTS.values())
-"""The facts that modules of this collection return."""
 
 MAX_DEPTH = 20
 MAX_SIZE = 16 * 1024 * 1024

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 
 MAX_WARNINGS = 20

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Trays, cliques, rollouts, hosts, groups, tags and limits that do not exist or leave out what a playbook needs.
 
-tests/unit/plugins/plugin_utils/rollout/test_targets.py has the names of each kind; here are the playbooks that would
+tests/unit/plugins/plugin_utils/run/test_targets.py has the names of each kind; here are the playbooks that would
 end without a host, or without a task, if they did not check them.
 """
 

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics

@@ -19,13 +19,13 @@ from ansible.module_utils.errors import ArgumentTypeError
 from ansible.parsing.vault import EncryptedString
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import KEYS, SENSITIVE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import (
+    OWN_FACTS,
     OWN_PREFIXES,
     OWNERS,
     VARIABLES,
     words,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import OWN_FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 PATTERNS = {

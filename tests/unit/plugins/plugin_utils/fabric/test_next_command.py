@@ -14,7 +14,7 @@ from ansible import constants, context
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.context_objects import CLIArgs
 from ansible_collections.rackscale.nvlink.plugins.lookup.next_run import LookupModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import next_run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import next_command
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def printed(*words: str, extra: dict[str, str] | None = None, **arguments: Any) -> list[str]:
         monkeypatch.setattr(context, "CLIARGS", CLIArgs(arguments))
-        sentence = next_run.sentence(*words, extra=extra or {})
+        sentence = next_command.sentence(*words, extra=extra or {})
         assert (sentence[:7], sentence[-1]) == (" Next: ", ".")
         return shlex.split(sentence[7:-1])
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 
 from ..fabrics import HostVars, fabric
 

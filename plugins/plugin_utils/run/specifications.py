@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
 OWN_PREFIXES = (
@@ -30,6 +31,9 @@ OWN_PREFIXES = (
 )
 """No one else's variables begin with these, as they may with site_, slurm_, report_, render_, verify_, edit_, drain_,
 resume_ and spares_."""
+
+OWN_FACTS = frozenset(subsets.FACTS.values())
+"""The facts that modules of this collection return."""
 
 _ROOT = Path(__file__).resolve().parents[3]
 _TEXTS = ("playbooks/**/*.yml", "roles/*/*/*.yml", "roles/*/*/*.j2", "plugins/inventory/fabric.py")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES, words
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import VARIABLES, words
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ import pytest
 from ansible import context
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.context_objects import CLIArgs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import run_variables
 
 TRAYS = [f"r{rack:03}t{tray:02}" for rack in range(100) for tray in range(18)]
 GROUPS = {"all": TRAYS, **{f"rack{rack:03}": TRAYS[rack * 18 : rack * 18 + 18] for rack in range(100)}}

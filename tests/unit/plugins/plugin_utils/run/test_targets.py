@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import Run
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 TAGS: dict[str, tuple[str, ...]] = {

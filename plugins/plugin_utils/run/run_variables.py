@@ -13,8 +13,8 @@ from typing import Any
 from ansible import context
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, specifications
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import Value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables, specifications
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import Value
 
 # Reading the variables of a host takes half a millisecond.
 MAX_HOSTS = 1000

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import specifications
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import specifications
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import VARIABLES
 from ansible_collections.rackscale.nvlink.tests.tools import reference
 
 CHECKOUT = Path(__file__).resolve().parents[5]
