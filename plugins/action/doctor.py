@@ -15,12 +15,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import checks, host_checks, inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_run, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in ("inspect", "capture")}
 # The controller makes it of the times.
@@ -54,8 +55,8 @@ class ActionModule(GuardedAction):
         if options["step"] == "plan":
             return doctor.plan(read, options["fabric_file"])
         rows, found = doctor.evaluate(read, options["fabric_file"], task_vars)
-        text = checks.summary(rows, len(found.trays), len(host_checks.answered(found.trays)))
-        verdict = checks.verdict(rows, text)
+        text = results.summary(rows, len(found.trays), len(host_checks.answered(found.trays)))
+        verdict = results.verdict(rows, text)
         if options["path"]:
             try:
                 path = absolute(options["path"])
@@ -70,7 +71,7 @@ class ActionModule(GuardedAction):
         last = f"{text}{unset}{next_run.sentence(playbook, extra=load_extra_vars(self._loader))}"
         failure = "" if verdict["ok"] or not options["fail"] else last
         # Ansible prints a failure by itself, below what is printed before.
-        return {"verdict": verdict, "text": [*checks.lines(rows), *([] if failure else [last])], "failure": failure}
+        return {"verdict": verdict, "text": [*results.lines(rows), *([] if failure else [last])], "failure": failure}
 
     def _inspect(self, options: Arguments, task_vars: Variables) -> Result:
         """The host's report with its clock, or in `problem` why it gave none."""

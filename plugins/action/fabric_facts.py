@@ -5,19 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, nvml, serials
-from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
-
-SCHEMA = schemas.of_return(RETURN)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
 
 _DEFAULTS = subsets.Options()
 # Seconds to connect, to copy the module, to start Python and to read addresses and versions.
@@ -27,38 +20,12 @@ _REST = 60.0
 class ActionModule(GuardedAction):
     def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
+        names = arguments.get("gather_subset", _DEFAULTS.gather_subset)
+        names = names.split(",") if isinstance(names, str) else names
+        timeouts = [arguments.get(name, getattr(_DEFAULTS, name)) for name in ("timeout", "imex_timeout")]
         try:
-            seconds = _REST + _waits(arguments)
+            seconds = _REST + reading.waits(names, *map(float, timeouts))
         except (TypeError, ValueError):
             raise AnsibleActionFail("fabric_facts: timeout and imex_timeout are numbers of seconds.") from None
-        answer = self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, seconds)
-        names = arguments.get("gather_subset", _DEFAULTS.gather_subset)
-        return _complete(answer, names.split(",") if isinstance(names, str) else names)
-
-
-def _complete(answer: Result, names: Sequence[str]) -> Result:
-    """The answer, with the finding tray_answer_invalid where a missing subset has no finding yet."""
-    facts = mapped(answer.get("ansible_facts"))
-    notes = answer.get("findings") or []
-    if answer.get("failed") or any(note["code"] in ("tray_subset_failed", "tray_answer_invalid") for note in notes):
-        return answer
-    missing = [name for name in subsets.selected(names) if facts.get(subsets.FACTS[name]) is None]
-    if not missing:
-        return answer
-    message = f"The answer has no facts of {', '.join(missing)}, which were asked; check the host."
-    return {**answer, "findings": [*notes, finding("tray_answer_invalid", message)]}
-
-
-def _waits(arguments: Arguments) -> float:
-    """Seconds that the module may wait: each backend once; with other subsets three queries of IMEX, the links
-    and the serial numbers.
-    """
-    timeout = float(arguments.get("timeout", _DEFAULTS.timeout))
-    if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:
-        return (nvml.PATIENCE + 1) * timeout
-    return (
-        (2 * nvml.PATIENCE + 1) * timeout
-        + kernel_log.TIMEOUT
-        + serials.TIMEOUT
-        + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))
-    )
+        answer = self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, tray_report.SCHEMA, seconds)
+        return reading.complete(answer, names)

@@ -16,6 +16,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
@@ -26,12 +27,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
 
 display = Display()
 
-OPTIONS = schemas.arguments(DOCUMENTATION)
+OPTIONS = connections.with_facts(schemas.arguments(DOCUMENTATION))
 REQUIRED_IF: list[tuple[Any, ...]] = [
     ("state", "accepted", ["proposal"]),
     ("state", "edited", ["rename", "remove", "groups"], True),
@@ -93,10 +93,10 @@ class ActionModule(ControllerAction):
                 grouped = policy.names_of("groups", options["groups"] or {}, "r[01-04]")
                 done = file_states.edited(files, renamed, options["remove"] or [], grouped)
             else:
-                known = hosts.Hosts(task_vars.get("hostvars"), self._evaluate)
+                known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
+                if options["tray_reading"] == "ssh" and "sources" not in self._task.args:
+                    becomes = self._play_context.become
+                    known.results = connections.read(options["trays"], options["facts"], known, becomes, display)
                 observe = functools.partial(hosts.observe, rows, options, known, time, display)
                 done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
         return {"fabric_file": path, **done}
-
-    def _evaluate(self, template: str, variables: Variables) -> Any:
-        return self._templar.copy_with_new_env(available_variables=variables).template(template)

@@ -13,17 +13,18 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, tree
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext, TopologySettings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_file
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 # The callback progress indents each line; the callback default prints it in quotes, too.
@@ -44,16 +45,12 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(f"renderers: is empty; name one or more of {names}, or leave it out")
         # A variable that is not set in a playbook becomes empty.
         if not options["fabric_file"]:
-            raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")
+            raise AnsibleActionFail(fabric_file.NOT_SET)
         if not options["render_dir"] and not options["domain_map"]:
             raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set domain_map")
         if options["proposal_file"]:
             return self._change(options)
-        if self._task.check_mode and not os.path.exists(options["fabric_file"]):
-            # On a new site --check of all playbooks runs this before a proposal was accepted.
-            warning = (
-                f"{options['fabric_file']}: does not exist yet, so nothing is rendered; run discover and accept first."
-            )
+        if self._task.check_mode and (warning := fabric_file.not_yet(options["fabric_file"], "nothing is rendered")):
             return {"files": [], "removed": [], "warnings": [warning]}
         fabric = fabric_file.load(options["fabric_file"])
         state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
@@ -119,7 +116,7 @@ def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, jobs and node states."""
     lines, path = options["squeue"], options["verdict"]
     found = verdict(json_file(path), path) if path else None
-    shown = found.nodes if found else None
+    shown = found["slurm_nodes"] if found else None
     if options["scontrol"] is not None:
         shown = node_states.of_scontrol(options["scontrol"], fabric)
     if unknown := [name for name in options["without"] if name not in fabric.trays]:

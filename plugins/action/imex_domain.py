@@ -17,10 +17,10 @@ from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique, phases, rows, run_store, variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
@@ -15,13 +14,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.k8s_topology import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, tray_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import connect
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
@@ -30,9 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
     Plan,
     Planner,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import TopologySettings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 
 NAME = "k8s_topology"
 
@@ -47,16 +47,15 @@ class ActionModule(ControllerAction):
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = options["fabric_file"]
-        if self._task.check_mode and not os.path.exists(path):
-            # In check mode of a new site no fabric file has been accepted yet.
-            warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "no change can be shown")):
             return {"warnings": [warning]}
-        return self._run(path, options, tray_facts.read(task_vars.get("hostvars") or {}, options["trays"]))
+        cached = tray_report.cached(task_vars.get("hostvars") or {}, options["trays"])
+        return self._run(path, options, [report for report, _variables in cached.values()])
 
-    def _run(self, path: str, options: Arguments, facts: Mapping[str, TrayFacts]) -> Result:
+    def _run(self, path: str, options: Arguments, reports: Sequence[TrayReport]) -> Result:
         fabric = fabric_file.load(path)
-        chosen = _cluster(fabric, options["kubernetes_cluster"], path)
-        topology = schedulers.describe(fabric, chosen, TopologySettings.of_options(options))
+        chosen = cliques.choose(fabric, options["kubernetes_cluster"], path)
+        topology = cliques.describe(fabric, chosen, TopologySettings.of_options(options))
         names = options["schedulers"]
         desired = DesiredState(
             names=None if "auto" in names else tuple(names),
@@ -64,12 +63,12 @@ class ActionModule(ControllerAction):
             label_writer=options["label_writer"],
             runai=bool(options["runai"]),
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
-            gpus=_gpus(fabric, facts),
+            gpus=_gpus(fabric, reports),
         )
         plan = Planner(connect(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = [
-            *schedulers.problems(fabric, chosen),
-            *(row for tray in facts.values() for row in tray.findings),
+            *cliques.problems(fabric, chosen),
+            *(row for report in reports for row in report.refused),
         ]
         runai: RunAi | None = None
         steps: list[Any] = []
@@ -117,30 +116,12 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
-    """The chosen Kubernetes cluster; None for a fabric file that names none."""
-    names = sorted(fabric.clusters.get("kubernetes", {}))
-    if not cluster:
-        if len(names) > 1:
-            raise fabric_file.FabricFileError(
-                f"{path}: has several Kubernetes clusters; set k8s_topology_kubernetes_cluster to {', '.join(names)}"
-            )
-        return names[0] if names else None
-    if not names:
-        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; remove k8s_topology_kubernetes_cluster")
-    if cluster not in names:
-        raise fabric_file.FabricFileError(
-            f"{path}: has no Kubernetes cluster {shown(cluster)}{nearest(cluster, names)}"
-        )
-    return str(cluster)
-
-
-def _gpus(fabric: Fabric, facts: Mapping[str, TrayFacts]) -> dict[str, str | None]:
+def _gpus(fabric: Fabric, reports: Iterable[TrayReport]) -> dict[str, str | None]:
     """Node -> the clique that its GPUs report, for the trays of the fabric file that have facts."""
     return {
-        fabric.trays[name]["kubernetes_node"]: tray.fabric.get("clique")
-        for name, tray in facts.items()
-        if name in fabric.trays and tray.fabric is not None
+        fabric.trays[report.tray]["kubernetes_node"]: report.gpu.clique
+        for report in reports
+        if report.tray in fabric.trays and report.gpu is not None
     }
 
 

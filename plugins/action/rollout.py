@@ -15,26 +15,17 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
-    acknowledging,
-    audit,
-    fabric_file,
-    next_run,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, audit, fabric_file, next_run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import (
-    progress_file,
-    record,
-    summary,
-    waves,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, record, summary, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.record import Record, Row, Rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PHASE, RECORD = "rollout", "record"
@@ -107,7 +98,7 @@ class ActionModule(ControllerAction):
             self.settings["hook"] = _hook(str(self.settings.get("hook") or ""))
         path = options["fabric_file"]
         if not path:
-            raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+            raise RolloutError(fabric_file.NOT_SET)
         # In check mode there may be no fabric file yet.
         fabric = Fabric() if self._task.check_mode and not os.path.exists(path) else fabric_file.load(path)
         if {"drain", "resume"} & set(steps):

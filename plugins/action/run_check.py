@@ -21,9 +21,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller, environment
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory as doctor_inventory
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import (
     run_variables,
     schemas,
@@ -34,7 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site, targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
 PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
@@ -133,7 +134,7 @@ class ActionModule(ControllerAction):
             if path:
                 fabric_file.load(absolute(path))
             else:
-                yield "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
+                yield fabric_file.NOT_SET
         names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
         if names:
             fabric = self._fabric(fabric_file.path_from(value))
@@ -157,7 +158,7 @@ class ActionModule(ControllerAction):
     def _fabric(self, given: str) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
         if not given:
-            raise NvlinkError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+            raise NvlinkError(fabric_file.NOT_SET)
         path = absolute(given)
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 

@@ -12,12 +12,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_benchmark import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import BlockView
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks, formatting
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
 ISOLATED = {"own": True, "any": False, "none": None}
@@ -57,7 +58,7 @@ class ActionModule(GuardedAction):
         result["ok"] = not any(failure["severity"] == ERROR for failure in failures)
         were = "would be" if self._task.check_mode else "was" if len(trays) == 1 else "were"
         names = f": {summarize(trays)}" if trays else ""
-        result["text"] = [f"{count(len(trays), 'block')} {were} benchmarked{names}.", *formatting.lines(failures)]
+        result["text"] = [f"{count(len(trays), 'block')} {were} benchmarked{names}.", *lines.shown(failures)]
         return result
 
 

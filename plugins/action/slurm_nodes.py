@@ -14,13 +14,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, REQUIRED_IF, RETURN, misplaced
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 SCHEMA = schemas.of_return(RETURN)
 # Calls of Slurm's programs besides those for each block, and seconds to connect, copy the module and start Python.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,9 +47,8 @@ class ActionModule(GuardedAction):
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         path = options["fabric_file"]
         if not path:
-            raise AnsibleActionFail("slurm_step: the option fabric_file is empty; name the fabric file.")
-        if self._task.check_mode and not os.path.exists(path):
-            warning = f"{path}: does not exist yet, so no node can be shown; discover and accept it first."
+            raise AnsibleActionFail(fabric_file.NOT_SET)
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "no node can be shown")):
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         try:
             fabric = fabric_file.load(path)

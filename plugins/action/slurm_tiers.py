@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,10 +45,8 @@ class ActionModule(steps.SteppedAction):
             return self.change(task_vars, options, self._remove)
         path = options["fabric_file"]
         if not path:
-            raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
-        if self._task.check_mode and not os.path.exists(path):
-            # On a new site --check of all playbooks comes here before anything was accepted.
-            warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
+            raise AnsibleActionFail(fabric_file.NOT_SET)
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "no tier can be shown")):
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         fabric = fabric_file.load(path)
         chosen = clusters.each(fabric, options["cluster"], path)

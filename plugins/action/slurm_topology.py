@@ -13,7 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES, YAML, Block
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
@@ -35,9 +36,7 @@ class ActionModule(steps.SteppedAction):
         if (options["fabric_file"] is None) is (options["blocks"] is None):
             raise AnsibleActionFail("slurm_topology needs either fabric_file or blocks: name the fabric file.")
         path = options["fabric_file"]
-        if path and self._task.check_mode and not os.path.exists(path):
-            # On a new site --check runs this before a fabric file was accepted.
-            warning = f"{path}: is not there yet, so no block can be shown; run discover and accept first."
+        if path and self._task.check_mode and (warning := fabric_file.not_yet(path, "no block can be shown")):
             return {"changed": False, "findings": [], "warnings": [warning]}
         of_cluster = slurm_blocks.of_options(options)
         return self.change(task_vars, options, lambda: self._apply(of_cluster))

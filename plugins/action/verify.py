@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -19,32 +19,20 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
-    acknowledging,
-    causes,
-    fabric_file,
-    storage,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    Object,
-    absolute,
-    json_file,
-    mapped,
-    sentence,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit, kubernetes_check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check, read_evidence
 
-_OPTIONS = schemas.arguments(DOCUMENTATION)
-_NO_RESULT = "no result in this run"
+display = Display()
+
+_OPTIONS = connections.with_facts(schemas.arguments(DOCUMENTATION))
 
 
 class ActionModule(ControllerAction):
@@ -56,12 +44,10 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
         path = options["fabric_file"]
         if not path:
-            raise NvlinkError("fabric_file: is empty; set its path, the file that the playbook discover writes")
-        if self._task.check_mode and not os.path.exists(path):
-            # site.yml --check on a new cluster, before the first fabric file was accepted.
-            message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
+            raise NvlinkError(fabric_file.NOT_SET)
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "nothing can be verified")):
             nothing = {"ok": True, "failures": [], "layers": {}}
-            return {**_result(nothing, [message]), "warnings": [message]}
+            return {**_result(nothing, [warning]), "warnings": [warning]}
         verdict_file, junit_file = options["verdict_file"], options["junit_file"]
         files = {"fabric_file": path, "verdict_file": verdict_file, "junit_file": junit_file}
         storage.check_output("verdict_file", files, b'"failures":')
@@ -71,23 +57,32 @@ class ActionModule(ControllerAction):
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
         # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
         links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
-        evidence = _evidence(fabric, path, options, task_vars, links, is_found)
-        verdict = verify.verify(evidence, _now())
+        results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
+        reports = read_evidence.reports(options, task_vars.get("hostvars"), results)
+        now = _now()
+        evidence = read_evidence.read(fabric, options, reports, now, links, is_found)
+        verdict = verify.verify(evidence, now)
         if verdict_file:
             kept = {**verdict, "links": verify.links_check.memory(evidence)}
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
         if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]
             storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
-        asked = evidence.trays.keys() | evidence.unreachable.keys()
-        left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked]
+        left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+
+    def _read(self, options: Arguments, task_vars: Variables) -> dict[str, Result]:
+        """Host -> the result of a reading by ssh, of the trays that are in this run."""
+        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
+        in_run = set(options["trays"] if options["hosts"] is None else options["hosts"])
+        trays = [tray for tray in options["trays"] if tray in in_run]
+        return connections.read(trays, options["facts"], known, self._play_context.become, display)
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     keys = ("code", "severity", "message", "tray", "clique")
     findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
-    first = formatting.first_error(verdict["failures"])
+    first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
 
@@ -96,82 +91,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _evidence(
-    fabric: Fabric, path: str, options: Arguments, task_vars: Variables, links: Object, is_found: bool
-) -> Evidence:
-    trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
-    snapshot, problem = _read_cluster(options)
-    return Evidence(
-        fabric,
-        path,
-        options["quick"],
-        trays,
-        unreachable,
-        None if options["slurm"] is None else _controllers(options["slurm"], options["tiers"]),
-        snapshot,
-        problem,
-        options["kubernetes_cluster"] or None,
-        tuple(options["channels"]),
-        links,
-        is_found,
-        acknowledging.current(path, options["state_dir"], _now()) if options["acknowledged"] else {},
-    )
-
-
-def _reported(fabric: Fabric, options: Arguments, task_vars: Variables) -> tuple[dict[str, Object], dict[str, str]]:
-    """(tray -> facts of those that answered, tray -> reason of those that did not), of trays that this run queried.
-
-    Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
-    must not each start a template engine.
-    """
-    hostvars, register = task_vars["hostvars"], options["observations"]
-    trays: dict[str, Object] = {}
-    unreachable: dict[str, str] = {}
-    for host in options["trays"]:
-        variables = hostvars.raw_get(host)
-        if register not in variables:
-            continue  # outside the limit of this run
-        registered = mapped(variables[register])
-        parts = tray_parts(registered)
-        name = str(host)
-        if parts:
-            trays[name] = parts
-        elif name in fabric.trays:
-            # Without addresses, which differ: so equal causes are one failure.
-            unreachable[name] = causes.cause(ansible_facts.problem(registered)) if registered else _NO_RESULT
-    return trays, unreachable
-
-
-def _controllers(slurm: list[Result], tiers: list[Result]) -> list[Controller]:
-    """Controllers from the registered results of two loops over them."""
-    by_host = {_host(row): row for row in tiers if not row.get("skipped")}
-    found = []
-    for row in slurm:
-        host = _host(row)
-        failed = row.get("failed") or row.get("unreachable")
-        problem = (sentence(row.get("msg")) or _NO_RESULT) if failed else ""
-        found.append(Controller(host, {} if failed else row, by_host.get(host), problem))
-    return found
-
-
-def _host(row: Result) -> str:
-    """The host of a row of a loop."""
-    return str(row.get(row.get("ansible_loop_var", "item")))
-
-
-def _read_cluster(options: Arguments) -> tuple[Snapshot | None, str]:
-    """(snapshot of the cluster or None, why there is none)."""
-    if not options["kubeconfig"]:
-        return None, ""
-    # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
-    access = login.of_kubeconfig(options, "verify")
-    try:
-        return Reader(access).snapshot(pods=True), ""
-    except NvlinkError as error:
-        return None, sentence(str(error))
-
-
-def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) -> list[str]:
+def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:
     """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = verdict["failures"]
     errors, warnings = (sum(1 for row in rows if row["severity"] == severity) for severity in (ERROR, WARNING))
@@ -183,10 +103,10 @@ def _text(verdict: Verdict, left_out: Sequence[str], remedy: formatting.Remedy) 
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({count(errors, 'error')}, {count(warnings, 'warning')})."
     )
-    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
+    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != CHECKED]
     return [
         summary,
         *skipped,
-        *formatting.lines(rows, remedy),
+        *lines.shown(rows, remedy),
         *kubernetes_check.stranded_lines(verdict["compute_domains"]),
     ]

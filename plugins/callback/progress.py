@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print the progress of a run by play; plugin_utils/progress.py counts."""
+"""Print the progress of a run by play; plugin_utils/outcomes.py counts."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ from ansible.playbook.block import Block
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import outcomes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 # The names of the action debug.
 _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
@@ -86,11 +86,11 @@ _OUTPUTS = ("stderr", "module_stderr", "stdout", "module_stdout")
 _CONTROLLER = frozenset({"localhost", "127.0.0.1", "::1"})
 _ERASE = "\033[K"
 _COLOURS = {
-    progress.OK: C.COLOR_OK,
-    progress.CHANGED: C.COLOR_CHANGED,
-    progress.RESCUED: C.COLOR_WARN,
-    progress.FAILED: C.COLOR_ERROR,
-    progress.UNREACHABLE: C.COLOR_UNREACHABLE,
+    outcomes.OK: C.COLOR_OK,
+    outcomes.CHANGED: C.COLOR_CHANGED,
+    outcomes.RESCUED: C.COLOR_WARN,
+    outcomes.FAILED: C.COLOR_ERROR,
+    outcomes.UNREACHABLE: C.COLOR_UNREACHABLE,
 }
 
 
@@ -112,7 +112,7 @@ class CallbackModule(CallbackBase):
         self._is_shown = self._has_text = self._is_terminal = False
         # Task -> its name with the values of its variables. With the strategy free several run at once.
         self._names: dict[str, str] = {}
-        self._messages: dict[str, progress.Messages] = {}
+        self._messages: dict[str, dict[outcomes.Message, list[str]]] = {}
         self._items: dict[str, str] = {}
         # (Task, text of a difference) -> its hosts.
         self._differences: dict[tuple[str, str], list[str]] = {}
@@ -140,14 +140,14 @@ class CallbackModule(CallbackBase):
         self.v2_playbook_on_task_start(task, False)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        self._count(result, progress.CHANGED if result.is_changed() else progress.OK)
+        self._count(result, outcomes.CHANGED if result.is_changed() else outcomes.OK)
         # Results of few tasks alone: reading each of ten thousand results would take seconds.
         if result.task.action in _DEBUG:
             self._add(result, "", *(text for row in _rows(result) for text in _printed(row)))
         elif result.is_changed() and result.task.action in _CHANGES and not result.result.get("diff"):
             changes = result.result.get("changes")
             if isinstance(changes, list) and changes:
-                self._add(result, progress.CHANGED, summarize(changes, MAX_CHANGES))
+                self._add(result, outcomes.CHANGED, summarize(changes, MAX_CHANGES))
         elif result.task.action in _ASSERT and result.task.args.get("success_msg"):
             name = "localhost" if result.task.run_once else result.host.get_name()
             self._add(result, "", *_texts(result.result.get("msg")), host=name)
@@ -155,10 +155,10 @@ class CallbackModule(CallbackBase):
             self._add(result, "", *_texts(result.result.get("announcement")), host="localhost")
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        self._count(result, progress.OK)
+        self._count(result, outcomes.OK)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        outcome = progress.RESCUED if ignore_errors or _has_rescue(result.task) else progress.FAILED
+        outcome = outcomes.RESCUED if ignore_errors or _has_rescue(result.task) else outcomes.FAILED
         self._problem(result, outcome, _failure_reason(result.result))
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
@@ -167,9 +167,9 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         ignored = getattr(result.task, "ignore_unreachable", False)
-        outcome = progress.RESCUED if ignored else progress.UNREACHABLE
+        outcome = outcomes.RESCUED if ignored else outcomes.UNREACHABLE
         # The address of each host differs, and the cause does not.
-        self._problem(result, outcome, causes.cause(_failure_reason(result.result)))
+        self._problem(result, outcome, cause(_failure_reason(result.result)))
 
     def v2_on_file_diff(self, result: Any) -> None:
         for row in _rows(result):
@@ -185,21 +185,21 @@ class CallbackModule(CallbackBase):
         for host in stats.processed:
             sums = stats.summarize(host)
             words = {
-                progress.UNREACHABLE: sums["unreachable"],
-                progress.FAILED: sums["failures"],
-                progress.RESCUED: sums["rescued"] + sums["ignored"],
-                progress.CHANGED: sums["changed"],
+                outcomes.UNREACHABLE: sums["unreachable"],
+                outcomes.FAILED: sums["failures"],
+                outcomes.RESCUED: sums["rescued"] + sums["ignored"],
+                outcomes.CHANGED: sums["changed"],
             }
-            hosts[host] = next((word for word, number in words.items() if number), progress.OK)
+            hosts[host] = next((word for word, number in words.items() if number), outcomes.OK)
         check_mode = bool(context.CLIARGS.get("check"))
-        outcome, text = progress.verdict(hosts, self._causes, time.monotonic() - self._started, check_mode)
+        outcome, text = outcomes.verdict(hosts, self._causes, time.monotonic() - self._started, check_mode)
         self._print(text, _COLOURS[outcome])
 
     def _stop_early(self) -> None:
         """Print what is left where Ansible ends without statistics: the hosts of a play have no value, or Ctrl-C."""
         self._end_play()
         seconds = time.monotonic() - self._started
-        text = f"{progress.FAILED.upper()} in {seconds:.1f} s: Ansible stopped before the end of the run, see its error"
+        text = f"{outcomes.FAILED.upper()} in {seconds:.1f} s: Ansible stopped before the end of the run, see its error"
         self._print(text, C.COLOR_ERROR)
 
     def _print(self, text: str, colour: str | None = None) -> None:
@@ -222,7 +222,7 @@ class CallbackModule(CallbackBase):
             self._print(text, C.COLOR_VERBOSE)
 
     def _count(self, result: Any, outcome: str) -> None:
-        progress.add(self._outcomes, result.host.get_name(), outcome)
+        outcomes.add(self._outcomes, result.host.get_name(), outcome)
         self._results += 1
         if result.warnings or result.deprecations:
             self._handle_warnings(result.result)
@@ -232,28 +232,30 @@ class CallbackModule(CallbackBase):
         return self._names.get(result.task._uuid, self._task)
 
     def _add(self, result: Any, outcome: str, *texts: str, host: str = "") -> None:
-        messages = self._messages.setdefault(self._name(result), progress.Messages())
-        messages.add(outcome, host or result.host.get_name(), *texts)
+        hosts_of = self._messages.setdefault(self._name(result), {})
+        hosts_of.setdefault(outcomes.message(outcome, *texts), []).append(host or result.host.get_name())
         self._has_text = self._has_text or not outcome
 
     def _problem(self, result: Any, outcome: str, reason: str) -> None:
         self._count(result, outcome)
         reason = self._items.pop(result.host.get_name(), reason)
-        is_reported = outcome == progress.RESCUED and result.task.action in _REPORTED and not self._display.verbosity
+        is_reported = outcome == outcomes.RESCUED and result.task.action in _REPORTED and not self._display.verbosity
         if not is_reported:
             self._add(result, outcome, reason)
 
     def _end_task(self) -> None:
         """Print the messages of the task once all hosts have finished it."""
-        texts_of: dict[str, list[str]] = {}
-        for (task, text), hosts in self._differences.items():
-            texts_of.setdefault(f"{task}: {hostlist.fold(natural_sorted(set(hosts)))}", []).append(text)
+        texts_of = equal(
+            (f"{task}: {hostlist.fold(natural_sorted(set(hosts)))}", text)
+            for (task, text), hosts in self._differences.items()
+        )
         for names, texts in texts_of.items():
             lines = [line for text in texts for line in _bounded(text.splitlines())]
             self._print("\n".join([f"  {names}", *(f"    {line}".rstrip() for line in lines)]))
-        self._causes += [f"{task}: {cause}" for task, messages in self._messages.items() for cause in messages.errors()]
-        for line in (line for task, messages in self._messages.items() for line in messages.lines(task, _CONTROLLER)):
-            self._print(f"  {line}".rstrip(), _COLOURS.get(line.outcome))
+        for task, hosts_of in self._messages.items():
+            self._causes += [f"{task}: {lines[0]}" for outcome, lines in hosts_of if outcome in outcomes.ERRORS]
+            for line in outcomes.lines(task, hosts_of, _CONTROLLER):
+                self._print(f"  {line}".rstrip(), _COLOURS.get(line.outcome))
         if self._task and self._display.verbosity:
             self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
         self._task, self._messages, self._differences, self._results = "", {}, {}, 0
@@ -262,12 +264,12 @@ class CallbackModule(CallbackBase):
         self._end_task()
         if not self._outcomes:
             return
-        outcomes, self._outcomes = self._outcomes, {}
-        worst = progress.worst(outcomes)
-        says_nothing = worst == progress.OK or (worst == progress.CHANGED and self._has_text)
-        if not says_nothing or not outcomes.keys() <= _CONTROLLER or self._display.verbosity:
+        hosts, self._outcomes = self._outcomes, {}
+        worst = outcomes.worst(hosts)
+        says_nothing = worst == outcomes.OK or (worst == outcomes.CHANGED and self._has_text)
+        if not says_nothing or not hosts.keys() <= _CONTROLLER or self._display.verbosity:
             seconds = time.monotonic() - self._play_started
-            line = progress.Line(worst, f"{self._play}: {progress.counted(outcomes)} ({seconds:.1f} s)")
+            line = outcomes.Line(worst, f"{self._play}: {outcomes.counted(hosts)} ({seconds:.1f} s)")
             self._print(str(line), _COLOURS[worst])
 
 

@@ -449,7 +449,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 STATE_DIR = "state_dir"
 

@@ -48,10 +48,11 @@ from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 
 class LookupModule(LookupBase):

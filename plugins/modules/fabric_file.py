@@ -52,8 +52,22 @@ options:
       - The variable in which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on
         O(trays). Facts of an earlier run, for example from a fact cache, are not read.
       - A tray whose result is missing, skipped, failed or unreachable keeps its place.
-      - Required with O(state=proposed), unless O(sources) leaves V(ansible_facts) out.
+      - Required with O(state=proposed), unless O(sources) leaves V(ansible_facts) out or O(tray_reading=ssh).
     type: str
+  tray_reading:
+    description:
+      - V(ansible) takes the results that O(trays) registered as O(observations). With V(ssh), and without O(sources),
+        this module reads O(trays) itself, from one process, by C(ssh) with the options that Ansible's connection plugin
+        C(ssh) would have.
+    type: str
+    choices: [ansible, ssh]
+    default: ansible
+    version_added: 1.1.0
+  facts:
+    description: The options of M(rackscale.nvlink.fabric_facts), of the reading with O(tray_reading=ssh).
+    type: dict
+    default: {}
+    version_added: 1.1.0
   trays:
     description:
       - The inventory names of the trays that this run asks, with or without an answer. No other tray becomes stale

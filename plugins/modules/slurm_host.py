@@ -172,6 +172,10 @@ test_jobs:
   description: As the result of the same name of M(rackscale.nvlink.slurm_topology_info).
   returned: with O(step=ask)
   type: dict
+restarted:
+  description: Whether slurmctld did not answer the reconfigure and was restarted with the new files.
+  returned: with O(step=transact) and O(step=tiers)
+  type: bool
 outdated:
   description: Whether it failed because a file is no longer the one of the survey.
   returned: on failure
@@ -243,8 +247,8 @@ def run(params: Arguments) -> Result:
         with conf_folder.locked(conf_dir, params["timeout"]):
             known = conf_folder.checksums(conf_dir)
             transact.require_unchanged(conf_dir, change["checksums"])
-            apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
-            return {"changed": True}
+            restarted = apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
+            return {"changed": True, "restarted": restarted}
     except transact.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 

@@ -32,6 +32,25 @@ options:
         with O(rackscale.nvlink.fabric_facts#module:gather_subset=all).
     type: str
     default: ''
+  tray_reading:
+    description:
+      - V(ansible) takes the results that the trays registered as O(observations). With V(ssh) this module reads the
+        trays itself, from one process, by C(ssh) with the options that Ansible's connection plugin C(ssh) would have.
+      - Prompts and passwords are impossible. A tray with C(ansible_become) is read by C(sudo -n).
+    type: str
+    choices: [ansible, ssh]
+    default: ansible
+    version_added: 1.1.0
+  hosts:
+    description: The hosts of this run, of which O(trays) are read with O(tray_reading=ssh). By default O(trays).
+    type: list
+    elements: str
+    version_added: 1.1.0
+  facts:
+    description: The options of M(rackscale.nvlink.fabric_facts), of the reading with O(tray_reading=ssh).
+    type: dict
+    default: {}
+    version_added: 1.1.0
   quick:
     description: Whether to skip the layers that need facts of trays.
     type: bool

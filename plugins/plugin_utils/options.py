@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import CLUSTER_NAME, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 MAX_SECRET_BYTES = 64 * 1024
 
@@ -24,6 +25,10 @@ class SourceError(NvlinkError):
 
 class OutageError(NvlinkError):
     """A source failed, or answered for too few trays, and there is no fabric file to fall back to."""
+
+
+class RenderError(NvlinkError):
+    """A file or a line to render is none, or the tree cannot be written; the message has the remedy."""
 
 
 class Options:

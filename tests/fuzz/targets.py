@@ -33,8 +33,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clus
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML, Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     differences,
@@ -47,7 +47,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
@@ -61,7 +61,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     topology_files,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
-    ansible_facts,
     expressions,
     fields,
     kubernetes,
@@ -114,7 +113,7 @@ _CLUSTERED = {
     },
 }
 _PROPOSED = json.loads(proposal.propose(None, FABRIC, [], NOW).encode())
-SCHEMA = schemas.of_return(fabric_facts.RETURN)
+SCHEMA = tray_report.SCHEMA
 _SCRATCH = tempfile.TemporaryDirectory(prefix="nvlink-fuzz-")
 FOLDER = Path(_SCRATCH.name)
 
@@ -203,19 +202,20 @@ def read_answer(result: Any) -> None:
     if isinstance(result, dict):
         accepted = trust.accepted("t1", result, SCHEMA)
         json.dumps(accepted).encode()
-        _placed(ansible_facts.observe("t1", accepted))
-    _placed(ansible_facts.observe("t1", result))
+        _placed(tray_report.read("t1", accepted).observation("ansible_facts"))
+    _placed(tray_report.read("t1", result).observation("ansible_facts"))
 
 
 def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:
-    return before + probe.BEGIN.encode() + json.dumps(facts).encode() + probe.END.encode() + after
+    answer = {"ansible_facts": {"nvlink_fabric": facts}}
+    return before + probe.BEGIN.encode() + json.dumps(answer).encode() + probe.END.encode() + after
 
 
 @target(st.binary(max_size=200) | st.builds(_probe_output, data(FACTS), st.binary(max_size=9), st.binary(max_size=9)))
 def read_probe(output: bytes) -> None:
-    facts = probe.facts_in(output)
-    if facts is not None:
-        _placed(ansible_facts.from_facts("t1", facts, "ssh"))
+    answer = probe.answer_in(output)
+    if answer is not None:
+        _placed(tray_report.read("t1", trust.answered("t1", answer, SCHEMA)).observation("ssh"))
 
 
 _SMI = [trays.smi(name, gpus=1) for name in ("vr200", "v12_a100", *trays.CHANGES)]

@@ -21,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
 
 
 def main() -> None:
@@ -47,7 +46,7 @@ def main() -> None:
         records=tuple(request.get("records", ())),
     )
     made = rehearse.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))
-    print(json.dumps({"rehearsal": made.result(), "findings": list(map(worded, rehearse.findings(made, candidate)))}))
+    print(json.dumps({"rehearsal": made.result(), "findings": rehearse.findings(made, candidate)}))
 
 
 if __name__ == "__main__":

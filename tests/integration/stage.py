@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, topology_files
 
 from .slurm_site import survey
@@ -90,7 +91,7 @@ class Stage:
         output, errors = self.start(request, *wrapper).communicate(timeout=240)
         assert output, errors
         answer = json.loads(output)
-        return answer["rehearsal"], answer["findings"]
+        return answer["rehearsal"], list(map(worded, answer["findings"]))
 
     def ask(self, seconds: float = 30, **more: Any) -> dict[str, Any]:
         """The answers of the running slurmctld on test jobs."""

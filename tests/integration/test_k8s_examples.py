@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, workloads
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import workloads
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.render.test_schedulers import pods_of
 from nvlab.kubernetes import chart, domains, nodes, programs
@@ -32,7 +33,7 @@ from .workloads import until
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long, OLDEST_KUBERNETES]
 
 FABRIC = fabrics.fabric(racks=2, trays=18, split=())
-TOPOLOGY = schedulers.describe(FABRIC)
+TOPOLOGY = cliques.describe(FABRIC)
 R01, R02 = (clique.text for clique in TOPOLOGY.cliques)
 CLIQUE_OF = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
 CLAIMS = f"{domains.RESOURCE}/namespaces/default/resourceclaims"

@@ -25,8 +25,9 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import KubernetesError, cliques, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Kind, KubernetesError, connect
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Kind, connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
     NAMES_OF_LEVELS,
     DesiredState,
@@ -34,7 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
     Planner,
     without,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from nvlab.kubernetes import certificates, programs, users
 from nvlab.kubernetes.api import Api
@@ -54,10 +54,10 @@ KAI = "apis/kai.scheduler/v1alpha1/topologies"
 HYPER_NODES = "apis/topology.volcano.sh/v1alpha1/hypernodes"
 GROVE = "apis/grove.io/v1alpha1/clustertopologybindings"
 FABRIC = fabrics.fabric(racks=2, trays=2)
-TOPOLOGY = schedulers.describe(FABRIC)
+TOPOLOGY = cliques.describe(FABRIC)
 TEXTS = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
-ZONE = schedulers.Level("topology.kubernetes.io/zone", "zone")
-CLIQUE, MANAGED_BY = schedulers.CLIQUE, schedulers.MANAGED_BY
+ZONE = cliques.Level("topology.kubernetes.io/zone", "zone")
+CLIQUE, MANAGED_BY = cliques.CLIQUE, cliques.MANAGED_BY
 STRING = {"type": "string"}
 LABELS = "self.map(l, l.nodeLabel) == oldSelf.map(l, l.nodeLabel)"
 # group, version, kind, plural, rule for spec.levels
@@ -75,13 +75,13 @@ class Site:
         self.plane, self.api = plane, plane.api()
         self.cluster = connect({"kubeconfig": str(plane.kubeconfig)}, "k8s_topology")
 
-    def plan(self, topology: schedulers.Topology = TOPOLOGY, apply: bool = False, **more: Any) -> Plan:
+    def plan(self, topology: cliques.Topology = TOPOLOGY, apply: bool = False, **more: Any) -> Plan:
         plan = Planner(self.cluster, topology, DesiredState(**more)).plan()
         if apply and not plan.blockers:
             plan.apply()
         return plan
 
-    def apply(self, topology: schedulers.Topology = TOPOLOGY, **more: Any) -> Plan:
+    def apply(self, topology: cliques.Topology = TOPOLOGY, **more: Any) -> Plan:
         return self.plan(topology, apply=True, **more)
 
     def labels(self, node: str) -> dict[str, str]:
@@ -215,9 +215,9 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
 
 def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) -> None:
     site.apply()
-    wider = schedulers.describe(FABRIC, settings=schedulers.TopologySettings(levels_above=(ZONE,)))
+    wider = cliques.describe(FABRIC, settings=cliques.TopologySettings(levels_above=(ZONE,)))
     # Kueue 0.17 has more immutable fields than its next releases.
-    relabelled = schedulers.describe(FABRIC, settings=schedulers.TopologySettings(flavor_labels={"a": "b"}))
+    relabelled = cliques.describe(FABRIC, settings=cliques.TopologySettings(flavor_labels={"a": "b"}))
     for topology, words in ((wider, ["spec.levels", "spec.levels"]), (relabelled, ["spec: "])):
         found = [row["message"] for row in site.apply(topology).findings if row["code"] == "jobs_running"]
         assert len(found) == len(words)
@@ -232,7 +232,7 @@ def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) ->
 
 
 def test_nothing_is_written_where_the_server_rejects_an_object(site: Site) -> None:
-    broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
+    broken = cliques.Topology(None, TOPOLOGY.cliques, tuple(cliques.Level(f"l{n}", f"l{n}") for n in range(17)))
     with pytest.raises(HttpError, match="HTTP 422"):
         site.apply(broken, names=("kai",))
     assert site.api.find(f"{KAI}/nvlink") is None
@@ -248,8 +248,8 @@ def test_unmanaged_objects_are_reported_and_not_changed(site: Site) -> None:
     # Nothing at all was written.
     assert site.api.items(HYPER_NODES) == []
     assert CLIQUE not in site.labels("r01t01")
-    site.apply(schedulers.describe(FABRIC, settings=schedulers.TopologySettings("cliques")))
-    removed = site.apply(schedulers.describe(FABRIC, settings=schedulers.TopologySettings("cliques")), present=False)
+    site.apply(cliques.describe(FABRIC, settings=cliques.TopologySettings("cliques")))
+    removed = site.apply(cliques.describe(FABRIC, settings=cliques.TopologySettings("cliques")), present=False)
     assert {action for action, what in steps(removed) if "Node" not in what.split()[0]} == {"delete"}
     assert site.levels() == ["example.org/row"]
     assert site.api.items(HYPER_NODES) == []
@@ -263,7 +263,7 @@ def test_a_partition_change_moves_labels_and_hyper_nodes_and_absent_removes_them
         "nvlink-r02a",
         "nvlink-r02b",
     }
-    whole = schedulers.describe(fabrics.fabric(racks=2, trays=2, split=()))
+    whole = cliques.describe(fabrics.fabric(racks=2, trays=2, split=()))
     done = site.apply(whole)
     assert ("delete", "HyperNode nvlink-r02a of topology.volcano.sh") in steps(done)
     assert {row["metadata"]["name"] for row in site.api.items(HYPER_NODES)} == {"nvlink-r01", "nvlink-r02"}
@@ -342,7 +342,7 @@ def test_fields_that_an_older_release_lacks_are_left_out(site: Site) -> None:
     for row in older:
         site.api.apply(f"{CRDS}/{row['metadata']['name']}", row)
     until("the schemas are published", undeclared)
-    body = {**schedulers.objects("kai", TOPOLOGY)[0], "apiVersion": kinds[0].api}
+    body = {**objects.made("kai", TOPOLOGY)[0], "apiVersion": kinds[0].api}
     if REAL.is_dir():  # a definition of this test's own accepts fields that it does not declare
         with pytest.raises(HttpError, match=r"HTTP 500: .*alias: field not declared in schema\)"):
             site.cluster.apply(kinds[0], body, "test", dry_run=True)
@@ -363,49 +363,37 @@ def test_kueue_without_topologies_gets_no_flavor_that_names_one(site: Site) -> N
     assert site.api.find(f"{KAI}/nvlink") is None
 
 
-def test_labels_of_an_old_topograph_are_reported_and_stay(site: Site) -> None:
-    old = "network.topology.nvidia.com/leaf"
-    label(site, "r01t02", {old: "s1"}, "topograph")
-    assert [row["message"] for row in site.apply().findings if row["code"] == "k8s_topograph_deprecated"] == [
-        "Labels of Topograph 0.5 or older (network.topology.nvidia.com/) are on r01t02: remove them when nothing names "
-        "them."
-    ]
-    assert site.labels("r01t02")[old] == "s1"
-
-
 def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
     serve(site.api, [small("slinky.slurm.net", "v1beta1", "NodeSet", "nodesets")])
     try:
         site.apply()
         metadata = site.api.get(f"{NODES}/r02t02")["metadata"]
-        assert metadata["annotations"][schedulers.SLINKY] == "nvlink:r02b"
+        assert metadata["annotations"][cliques.SLINKY] == "nvlink:r02b"
         assert metadata["labels"][CLIQUE] == TEXTS["r02t02"]
         assert site.apply().changes == []
-        site.api.patch(
-            f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
-        )
+        site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {cliques.SLINKY: "a:b"}}})
         assert codes(site.plan()) == ["object_unmanaged"]
         # One that is created between the read and the write is not overwritten either; the server names its manager.
-        site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
+        site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {cliques.SLINKY: None}}})
         plan = site.plan()
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
-        body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
+        body["metadata"] |= {"annotations": {cliques.SLINKY: "a:b"}}  # type: ignore[operator]
         site.api.apply(f"{NODES}/r02t02", body, "someone")
         with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the other writer'):
             plan.apply()
-        assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
+        assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][cliques.SLINKY] == "a:b"
     finally:
         site.api.delete(f"{CRDS}/nodesets.slinky.slurm.net")
     # Slinky is gone, and what was written for it goes all the same; what is somebody else's stays.
     site.apply(present=False)
     left = {row["metadata"]["name"]: row["metadata"].get("annotations", {}) for row in site.api.items(NODES)}
-    assert [name for name, annotations in left.items() if schedulers.SLINKY in annotations] == ["r02t02"]
+    assert [name for name, annotations in left.items() if cliques.SLINKY in annotations] == ["r02t02"]
 
 
 def test_a_template_of_a_site_with_another_kind_is_refused(site: Site, tmp_path: Path) -> None:
     own = tmp_path / "kai.yaml.j2"
     own.write_text("---\nkind: Pod\n")
-    with pytest.raises(schedulers.SchedulersError, match="templates, kai: each object must be a Topology with a name"):
+    with pytest.raises(KubernetesError, match="templates, kai: each object must be a Topology with a name"):
         site.apply(replace(TOPOLOGY, templates={"kai": str(own)}))
 
 

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, plan_gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import CASES, Case

@@ -130,7 +130,7 @@ FAULTS = (
           "close or word.startswith(OWN_PREFIXES)", "close or word in OWN_PREFIXES"),
     Fault("secret_value_shown", "guard", "plugins/plugin_utils/guard/site_variables.py",
           'spec.get("no_log") or _SECRET.search(place)', 'spec.get("no_log")'),
-    Fault("control_characters_pass", "guard", "plugins/plugin_utils/values.py",
+    Fault("control_characters_pass", "guard", "plugins/plugin_utils/wording.py",
           '"".join(char if char.isprintable() else " " for char in message[:1000])', "message[:1000]"),
     Fault("secret_setting_kept", "capture", "plugins/plugin_utils/capture/answers.py",
           'for row in settings if row[1] in KEPT_SETTINGS)', 'for row in settings)'),

@@ -61,8 +61,12 @@ def test_the_readme_shows_the_files_that_the_renderers_write() -> None:
 
 def test_the_design_names_files_and_functions_that_exist() -> None:
     page = CHECKOUT / "docs" / "contributing" / "design.md"
-    steps = _STEP.findall(page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    steps = _STEP.findall(text)
     assert len([function for _path, function in steps if function]) >= 25
+    for what, most in (("one clique ID", 24), ("one address", 20), ("a failing tray", 8)):
+        walk = text.partition(f"\n## Follow {what} ")[2].partition("\n## ")[0]
+        assert 5 <= len({path for path, _function in _STEP.findall(walk)}) <= most
     missing = [path for path, _function in steps if not (CHECKOUT / path).exists()]
     missing += [
         f"{path}: {function}"

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hard
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import checksums, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import UNIT, Transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED, UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
@@ -133,7 +133,7 @@ def apply(host: Host, options: Arguments) -> list[str]:
                 else ""
             )
 
-        transaction_of(
+        restarted = transaction_of(
             host,
             slurm,
             options,
@@ -146,6 +146,7 @@ def apply(host: Host, options: Arguments) -> list[str]:
             override=override,
             reloads=bool(changed),
         ).apply()
+        host.changes += [RESTARTED] if restarted else []
     return changed
 
 

@@ -36,7 +36,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from ansible.module_utils.common.warnings import warn
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
@@ -104,9 +103,13 @@ class Transaction:
     unhindered: Callable[[], None] = lambda: None
     keep: str = PREVIOUS
     cut_off: tuple[str, ...] = ()
+    _restarted: bool = field(default=False, init=False)
 
-    def apply(self) -> None:
-        """Apply all or nothing; SlurmError has in one sentence what failed and what was restored."""
+    def apply(self) -> bool:
+        """Apply all or nothing; SlurmError has in one sentence what failed and what was restored.
+
+        Returns whether slurmctld did not answer the reconfigure and was restarted (RESTARTED).
+        """
         if self.known is not None:
             for path in self.files:
                 require_unchanged(path, self.known)
@@ -142,6 +145,7 @@ class Transaction:
             self._restore(files, loading)
             raise
         files.commit()
+        return self._restarted
 
     def require_no_loss(self) -> None:
         """LiveChanges where a reconfigure would undo what operators changed, and the site does not permit it."""
@@ -163,7 +167,7 @@ class Transaction:
             # One that hangs or has ended for another reason than the files does not come back by itself.
             if not restart(self.slurm.timeout) or not self._wait():
                 return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
-            warn(RESTARTED)
+            self._restarted = True
         # Where scontrol gave up, or slurmctld was restarted, what now runs decides.
         return "" if gave_up or not answers else f"scontrol reconfigure failed ({result.reason})"
 

@@ -21,7 +21,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import answers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import Substitutes, Table
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 
 FORMAT = 1
 _PROBLEM = re.compile("no answer in time|not started|exit -?[0-9]{1,3}|too long")

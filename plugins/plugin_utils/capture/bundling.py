@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.bundle import Host
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 SUFFIX = ".tar.gz"
 # Ten racks: more trays of a kind say nothing new.

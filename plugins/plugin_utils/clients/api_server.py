@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 PAGE = 500
 

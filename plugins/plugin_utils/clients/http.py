@@ -31,15 +31,11 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ansible.module_utils.urls import make_context
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    TooManyValuesError,
-    hidden,
-    json_document,
-    mapped,
-    redacted,
-    sentence,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.redaction import hidden, redacted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # Plugins are also loaded where no library is, and a site without such a source needs none.
 try:

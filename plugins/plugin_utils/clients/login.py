@@ -25,16 +25,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import deadline
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    Object,
-    as_list,
-    hidden,
-    mapped,
-    redacted,
-    sentence,
-    shown,
-    texts,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.redaction import hidden, redacted, texts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
 
 OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 IN_CLUSTER = "in-cluster"

@@ -15,8 +15,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, OK, WARNING, Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 ROUNDS = 4
 """More rounds of forks than this for one task on all trays are slow."""

@@ -10,16 +10,11 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix, unanswered
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
-    ERROR,
-    INFO,
-    OK,
-    SKIPPED,
-    WARNING,
-    Check,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 MAX_SKEW, AUTH_SKEW = 10.0, 300.0
 """Seconds between two clocks: more is a warning, and munge refuses credentials from the second on."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO
 
 Version = tuple[int, ...]
 

@@ -16,28 +16,24 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
-    checks,
     controller,
     environment,
     host_checks,
     inventory,
     matrix,
     peer_hosts,
+    results,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import (
-    ERROR,
-    INFO,
-    OK,
-    SKIPPED,
-    WARNING,
-    Check,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
 MAX_WAVES = 50
@@ -102,9 +98,7 @@ def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Check]:
     silent = constants.config.get_config_value("INTERPRETER_PYTHON") != "auto"
     found = [] if silent else [name for name in trays if "ansible_python_interpreter" not in hostvars.raw_get(name)]
     if found:
-        message = (
-            f"{causes.folded(found)}: each play warns of the interpreter that Ansible found; set interpreter_python ="
-        )
+        message = f"{folded(found)}: each play warns of the interpreter that Ansible found; set interpreter_python ="
         yield Check("ansible_cfg", INFO, f"{message} auto_silent in [defaults], or ansible_python_interpreter")
 
 
@@ -138,7 +132,7 @@ def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[lis
         *host_checks.checks(found),
         *_kubernetes(read.variables),
     ]
-    return checks.merged(rows), found
+    return results.rows(rows), found
 
 
 def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Object]:

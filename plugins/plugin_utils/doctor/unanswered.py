@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _CAUSES = (
     (

@@ -6,8 +6,10 @@
 The chart has no schema, so Helm accepts every misspelt key: kinds of values are compared with the chart's values.yaml,
 and keys that it lacks with what the chart renders. Values that the driver's processes reject at their start pass Helm
 too and end in a crash loop: these rules are those of the driver's feature gates (pkg/featuregates) and of the checks
-with which its processes start (cmd/*/main.go, pkg/metrics, leaderelection of client-go) in 0.5.0. What the templates
-and the API server refuse, the role finds before any change: it renders the chart and dry-runs its objects.
+with which its processes start (cmd/*/main.go, pkg/metrics) in 0.5.0. An upgrade restarts the plugin on all nodes at
+once; of the controller the old pod stays until the new one is ready, which Helm waits for, so its durations and its
+listener have no rule. What the templates and the API server refuse, the role finds before any change: it renders the
+chart and dry-runs its objects.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING, Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 _OBJECTS = frozenset({"affinity", "securityContext", "strategy", "updateStrategy"})
 """Names of values that templates copy into objects of Kubernetes, whose fields are not the chart's."""
@@ -145,8 +149,6 @@ def _is_share(item: Any) -> bool:
     return item in ("", "disabled", "memory", "unlimited") or (is_count and not (_is_whole(item) and item >= 10**6))
 
 
-_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ENDPOINT = re.compile(r"([^:\[\]]*|\[[0-9A-Fa-f:.]*\]):([0-9]{1,5})")
 
 
@@ -161,7 +163,6 @@ _PATH: Form = (
     "an absolute path of printable characters",
     lambda item: str(item).startswith("/") and str(item).isprintable(),
 )
-_TIME: Form = ("a duration such as 15s", lambda item: _DURATION.fullmatch(str(item)) is not None)
 _LISTENER: Form = ("an address with a port, such as :8080", lambda item: item == "" or _port(item) is not None)
 _NUMBER: Form = ("an integer from 1 on", lambda item: re.fullmatch(r"[1-9][0-9]{0,8}", item) is not None)
 FORMS: dict[str, Form] = {
@@ -170,10 +171,6 @@ FORMS: dict[str, Form] = {
     "kubeletPlugin.kubeletRegistrarDirectoryPath": _PATH,
     "kubeletPlugin.kubeletPluginsDirectoryPath": _PATH,
     "logVerbosity": ("an integer from 0 on", lambda item: re.fullmatch(r"[0-9]{1,2}", str(item)) is not None),
-    "controller.leaderElection.leaseDuration": _TIME,
-    "controller.leaderElection.renewDeadline": _TIME,
-    "controller.leaderElection.retryPeriod": _TIME,
-    "controller.metrics.httpEndpoint": _LISTENER,
     "kubeletPlugin.metrics.gpuHttpEndpoint": _LISTENER,
     "kubeletPlugin.metrics.computeDomainHttpEndpoint": _LISTENER,
     "consumableShares": ("disabled, memory, unlimited or an integer from 1 on", _is_share),
@@ -224,7 +221,6 @@ def check_start(values: Values, version: Version) -> list[Finding]:
         *_environment(values),
         *_gates(values, version),
         *_ports(values),
-        *_leader_election(values),
     ]
     return sorted(found, key=lambda row: row["key"])
 
@@ -320,29 +316,3 @@ def _ports(values: Values) -> Iterator[Finding]:
         if used.setdefault(port, key) != key:
             what = f"has the port {port} of {used[port]}, and both programs are in one pod"
             yield _fault(key, what, "set another port")
-
-
-def _leader_election(values: Values) -> Iterator[Finding]:
-    """With leader election the controller exits unless its durations descend."""
-    prefix = "controller.leaderElection"
-    defaults = {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}
-    texts = {name: str(value(values, f"{prefix}.{name}", default)) for name, default in defaults.items()}
-    has_controller = value(values, "resources.computeDomains.enabled", True) is True
-    if not has_controller or value(values, f"{prefix}.enabled") is not True:
-        return
-    if not all(map(_DURATION.fullmatch, texts.values())):
-        return
-    lease, renew, retry = map(_seconds, texts.values())
-    if lease <= renew:
-        what = f"is {texts['leaseDuration']}, and must be longer than renewDeadline ({texts['renewDeadline']})"
-        yield _fault(f"{prefix}.leaseDuration", what, "set a longer one")
-    if renew <= 1.2 * retry:
-        what = f"is {texts['renewDeadline']}, and must be longer than 1.2 times retryPeriod ({texts['retryPeriod']})"
-        yield _fault(f"{prefix}.renewDeadline", what, "set a longer one")
-    if not retry:
-        yield _fault(f"{prefix}.retryPeriod", "is 0", "set a longer one")
-
-
-def _seconds(duration: str) -> float:
-    rows = re.findall(r"([0-9.]+)([a-z]+)", duration)
-    return sum(float(number) * _SECONDS[unit] for number, unit in rows)

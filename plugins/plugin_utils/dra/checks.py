@@ -16,7 +16,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
     Plan,
-    Snapshot,
     Trays,
     containers,
     expected_nodes,
@@ -25,8 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     owner_of,
     refused,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 CLIQUE = "nvidia.com/gpu.clique"
 PLUGIN = "-kubelet-plugin"
@@ -235,7 +235,7 @@ def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """
     if plan.external_label_writer:
         return
-    gpus = {tray.node: tray.fabric.get("clique") for tray in trays.values() if tray.fabric is not None}
+    gpus = {tray.node: tray.gpu.clique for tray in trays.values() if tray.gpu is not None}
     missing, wrong = [], []
     for name, node in expected_nodes(snapshot, trays).items():
         label = node_selection.labels(node or {}).get(CLIQUE)

@@ -4,7 +4,8 @@
 """The driver's CRDs: whether the live ones equal the chart's, and which field managers own them.
 
 Helm never upgrades CRDs, and GPU Operator 26.7.0 ships the ComputeDomains of 25.12 (numNodes required), so the CRD that
-is installed first stays. The role applies the driver's by server-side apply after a check of the field managers.
+is installed first stays; where GPU Operator owns it, the API server names what a ComputeDomain lacks. The role applies
+the driver's by server-side apply after a check of the field managers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 DOMAINS = f"computedomains.{GROUP}"
 NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")
@@ -34,23 +35,16 @@ NEUTRAL_MANAGERS = frozenset(
     )
 )
 
-_APPLY = "run the role with its tag crds, which applies the chart's"
-_UPGRADE_OPERATOR = (
-    "GPU Operator 26.7.0 ships this one: upgrade it, or run kubectl apply --server-side with the driver's CRD"
-)
-
 
 def evaluate(
     live: Mapping[str, Object | None],
-    wanted: Mapping[str, Object] | None = None,
+    wanted: Mapping[str, Object],
     managers: Collection[str] = (),
-    stand_alone: bool = True,
 ) -> list[Finding]:
     """Findings on the live CRDs (None: not installed, which is no fault).
 
-    wanted: the chart's, by name; without them only the known fault is checked. managers: field managers from which the
-    CRDs may be taken over, in addition to NEUTRAL_MANAGERS. stand_alone: whether the role applies them; otherwise they
-    are GPU Operator's.
+    wanted: the chart's, by name; empty where GPU Operator installs them. managers: field managers from which the CRDs
+    may be taken over, in addition to NEUTRAL_MANAGERS.
     """
     found: list[Finding] = []
     for name, crd in live.items():
@@ -61,10 +55,10 @@ def evaluate(
             message = f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
             message = f"{message} there, or add the manager to dra_driver_crd_managers to take the CRD over."
             found.append(finding("dra_other_install", message, crd=name))
-        difference = _stale(name, crd, (wanted or {}).get(name))
+        difference = _stale(crd, wanted[name]) if name in wanted else None
         if difference:
-            theirs, remedy = ("chart's", _APPLY) if stand_alone else ("driver's", _UPGRADE_OPERATOR)
-            message = f"The CRD {name} differs from the {theirs} in {difference}; {remedy}."
+            remedy = "run the role with its tag crds, which applies the chart's"
+            message = f"The CRD {name} differs from the chart's in {difference}; {remedy}."
             found.append(finding("dra_crd_stale", message, crd=name))
     return found
 
@@ -75,30 +69,18 @@ def owners(crd: Object) -> set[str]:
     return {str(row.get("manager")) for row in rows if "f:spec" in mapped(row.get("fieldsV1"))}
 
 
-def schema(crd: Object, version: str = "v1beta1") -> Object | None:
-    """The OpenAPI schema of one version; None if there is no such version."""
+def schema(crd: Object) -> Object | None:
+    """The OpenAPI schema of v1beta1; None if there is no such version."""
     for row in map(mapped, as_list(mapped(crd.get("spec")).get("versions"))):
-        if row.get("name") == version:
+        if row.get("name") == "v1beta1":
             return mapped(mapped(row.get("schema")).get("openAPIV3Schema"))
     return None
 
 
-def _stale(name: str, live: Object, wanted: Object | None) -> str | None:
+def _stale(live: Object, wanted: Object) -> str | None:
     """The first field in which a live CRD's schema is wrong; None if it is right."""
     has = schema(live)
-    if has is None:
-        return "its version v1beta1, which is missing"
-    if wanted is not None:
-        return difference(has, schema(wanted) or {})
-    if name != DOMAINS:
-        return None
-    spec = mapped(mapped(has.get("properties")).get("spec"))
-    number = mapped(mapped(spec.get("properties")).get("numNodes"))
-    if "numNodes" in as_list(spec.get("required")):
-        return "spec.required, which contains numNodes"
-    if number.get("default") != 0 or number.get("minimum") != 0:
-        return "spec.numNodes, whose default and minimum must be 0"
-    return None
+    return "its version v1beta1, which is missing" if has is None else difference(has, schema(wanted) or {})
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:

@@ -17,14 +17,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summa
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     Plan,
-    Snapshot,
     Trays,
     containers,
     expected_nodes,
     name_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 GPU_DRIVER = "gpu.nvidia.com"
 GPU = "nvidia.com/gpu"

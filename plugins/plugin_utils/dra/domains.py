@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Snapshot, name_of
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import owner_of
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 SUBSTITUTE = "default"
 """The namespace of the dry run where the release's own does not exist yet; it exists in every cluster."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import value
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 # The labels of the chart's default affinity; a node needs any one of them (values.yaml, kubeletPlugin.affinity).
 DEFAULT_LABELS: dict[str, str] = {

@@ -16,22 +16,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, chart_rules, crds, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import (
+    API_GROUP,
+    LIMIT,
+    MAX_DOMAIN_NODES,
+    Values,
+    value,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, Values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import MOVED, Version, parse
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNHEALTHY
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)
 DRIVER_FLOOR_TEXT = "570.158.01"
 RUNTIME_FLOORS = {"containerd": (2, 0), "cri-o": (1, 27)}
-MAX_DOMAIN_NODES = 18
-"""Nodes in one IMEX domain, unless the controller has MAX_NODES_PER_IMEX_DOMAIN."""
 CLASSES = {
     "compute_domains": ("compute-domain-default-channel.nvidia.com",),
     "daemon": ("compute-domain-daemon.nvidia.com",),
@@ -47,14 +55,14 @@ INTERRUPTED = ("pending-install", "pending-upgrade", "pending-rollback", "uninst
 
 @dataclass(frozen=True)
 class Tray:
-    """One tray: the name of its node and the facts nvlink_fabric and nvlink_imex (None: not gathered).
+    """One tray: the name of its node and what the tray reported of its GPUs and of IMEX (None: not gathered).
 
     root: whether nvidia-smi and libnvidia-ml.so.1 are below the driver root; None where it was not checked.
     """
 
     node: str
-    fabric: Object | None = None
-    imex: Object | None = None
+    gpu: Gpus | None = None
+    imex: Facts | None = None
     root: bool | None = None
 
 
@@ -104,7 +112,7 @@ def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     found += [row for check in INSTALLATION_CHECKS for row in check(snapshot, trays, plan)]
     if plan.compute_domains or not plan.stand_alone:
         # P13.
-        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+        found += crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
     if plan.values is not None:
         # P14.
         found += chart_rules.check_kinds(plan.values, plan.chart_values)
@@ -252,7 +260,7 @@ def kubelets(snapshot: Snapshot, trays: Trays) -> Iterator[Finding]:
 def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for sentence in snapshot["not_readable"]:
         yield finding("dra_not_readable", f"{sentence}.")
-    silent = [name for name, tray in trays.items() if tray.fabric is None]
+    silent = [name for name, tray in trays.items() if tray.gpu is None]
     if silent:
         message = f"There are no GPU facts of {summarize(sorted(silent))}; run fabric_facts on the trays first, or"
         yield finding("dra_not_readable", f"{message} repair them.")
@@ -385,8 +393,8 @@ def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Fi
 
 def _drivers(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
     """P4: versions of the NVIDIA driver and of IMEX. P5: IMEX channels of the kernel."""
-    text, imex = mapped(tray.fabric).get("driver_version"), mapped(tray.imex)
-    if isinstance(text, str):
+    text, imex = tray.gpu and tray.gpu.driver_version, mapped(tray.imex)
+    if text:
         numbers = tuple(int(part) for part in re.findall(r"[0-9]+", text)[:3])
         if numbers < DRIVER_FLOOR and plan.compute_domains and not plan.host_managed:
             message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}; upgrade it."
@@ -405,17 +413,13 @@ def _drivers(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
 
 def _fabric(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
     """P6: the clique that the driver reads, and the fabric health that neither it nor GPU Feature Discovery reads."""
-    if tray.fabric is None or not plan.compute_domains:
+    if tray.gpu is None or not plan.compute_domains:
         return
-    if not tray.fabric.get("attached"):
-        reason = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
+    if not tray.gpu.attached:
+        reason = next((row["message"] for row in tray.gpu.findings), "")
         message = f"The GPUs of tray {name} report no clique, so the driver exits there, or runs jobs without IMEX"
         yield finding("dra_clique_unknown", f"{message}: {reason or 'see fabric_facts.'}", tray=name)
-    unhealthy = []
-    for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
-        health = mapped(mapped(gpu.get("fabric")).get("health"))
-        if health.get("summary") == "unhealthy" or health.get("route_unhealthy") is True:
-            unhealthy.append(str(gpu.get("index")))
+    unhealthy = [str(gpu.index) for gpu in tray.gpu.gpus if gpu.health == UNHEALTHY]
     if unhealthy:
         message = f"The fabric health of GPU {', '.join(unhealthy)} of tray {name} is unhealthy, which the driver"
         yield finding("fabric_degraded", f"{message} does not check; drain the tray and repair it.", tray=name)
@@ -433,8 +437,8 @@ def _imex(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
         yield finding("imex_unit_down", message, tray=name)
     # The check of the unit reports a running service where the driver is the owner.
     allowed = {"service"} if plan.host_managed else {"driver", "service"}
-    for row in map(mapped, as_list(tray.imex.get("owners"))):
-        if str(row.get("owner")) not in allowed:
+    for row in tray.imex.get("owners") or ():
+        if row.get("owner") not in allowed:
             message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
             yield finding("imex_two_owners", f"{message} imex_owner, or stop that owner.", tray=name)
 
@@ -447,7 +451,7 @@ def _driver_managed_problem(unit: Object) -> str | None:
     return None
 
 
-def _host_managed_problem(imex: Object, unit: Object, plan: Plan) -> str | None:
+def _host_managed_problem(imex: Facts, unit: Object, plan: Plan) -> str | None:
     if unit.get("active") != "active":
         return f"nvidia-imex.service is {unit.get('active') or 'not installed'}, and the driver waits for it"
     settings = mapped(mapped(imex.get("config")).get("settings"))
@@ -474,13 +478,12 @@ def _cliques(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P4: one version of the driver in a clique. P15: the size of cliques."""
     limit = MAX_DOMAIN_NODES
     for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
-        if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
+        if row.get("name") == LIMIT and str(row.get("value")).isdecimal():
             limit = int(str(row.get("value")))
     members: dict[str, dict[str, str]] = {}
     for name, tray in trays.items():
-        fabric = mapped(tray.fabric)
-        if fabric.get("clique"):
-            members.setdefault(str(fabric["clique"]), {})[name] = str(fabric.get("driver_version") or "")
+        if tray.gpu and tray.gpu.clique:
+            members.setdefault(tray.gpu.clique, {})[name] = tray.gpu.driver_version or ""
     for clique, drivers in members.items():
         versions = sorted(set(drivers.values()) - {""})
         if len(versions) > 1:

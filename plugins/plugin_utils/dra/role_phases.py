@@ -12,9 +12,11 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     chart_rules,
+    chart_values,
     checks,
     crds,
     device_plugins,
@@ -23,14 +25,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     preflight,
     stranded,
     upgrade,
-    values,
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import folded
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 PAUSE = 2.0
 """Seconds between two snapshots while errors may disappear."""
@@ -43,7 +44,7 @@ def run(options: Arguments, hostvars: Any, check: bool) -> Result:
     """
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
-    values.build(options["shape"], options["values"])
+    chart_values.build(options["shape"], options["values"])
     trays, missing = read_trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
     access = login.of_kubeconfig(options, "dra_driver")
@@ -69,17 +70,17 @@ def read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight
     """(the trays with their facts, from an earlier task of this run or a fact cache; why facts are missing)."""
     found: dict[str, preflight.Tray] = {}
     findings: list[Finding] = []
-    for name, facts in tray_facts.read(hostvars, names).items():
-        node = facts.variables.get("nvlink_kubernetes_node") or name
+    for name, (report, variables) in tray_report.cached(hostvars, names).items():
+        node = variables.get("nvlink_kubernetes_node") or name
         if "{" in str(node):
             node = hostvars[name]["nvlink_kubernetes_node"]
         found[name] = preflight.Tray(
             node=str(node),
-            fabric=facts.fabric,
-            imex=facts.imex,
-            root=_root(facts.variables.get("dra_driver_root_files")),
+            gpu=report.gpu,
+            imex=report.imex,
+            root=_root(variables.get("dra_driver_root_files")),
         )
-        findings += facts.findings
+        findings += report.refused
     return found, findings
 
 
@@ -94,7 +95,7 @@ def _plan(options: Arguments, version: versions.Version, snapshot: preflight.Sna
     blank = preflight.Plan({}, version, options["namespace"], options["release"])
     old_name = preflight.keeps_old_name(snapshot, blank)
     best = api_version(snapshot["groups"])
-    made = values.build(options["shape"], options["values"], best, old_name, options["kubelet_root"])
+    made = chart_values.build(options["shape"], options["values"], best, old_name, options["kubelet_root"])
     same = ("external_label_writer", "cdi_enabled", "crd_managers", "chart_values")
     return replace(
         blank,
@@ -136,7 +137,7 @@ def _findings(
     if phase == "uninstall":
         return [*preflight.missing_permissions(snapshot), *checks.blockers(snapshot)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in options["claims_before"]]
-    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
+    live = crds.evaluate(snapshot["crds"], plan.chart_crds, plan.crd_managers)
     twice = device_plugins.check(snapshot, trays, plan)
     return [*checks.check(snapshot, trays, plan), *twice, *checks.lost_claims(before, snapshot), *live]
 
@@ -165,16 +166,11 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
 
 def messages(found: Sequence[Finding], fail: bool) -> Result:
     """The failure with the first error, and all other findings as warnings, those of several trays or nodes as one."""
-    alike: dict[tuple[str, str], dict[str, Finding]] = {}
-    for row in found:
-        name = str(row.get("tray") or row.get("node") or "")
-        text = row["message"].replace(name, "*") if name else row["message"]
-        alike.setdefault((row["code"], text), {}).setdefault(name, row)
     rows: list[Finding] = []
-    for of_name in alike.values():
-        (_first, row), *others = of_name.items()
-        noun = "more tray" if "tray" in row else "more node"
-        more = f" So it is with {folded((name for name, _row in others), noun)}." if others else ""
+    for same in alike(found, ("code",)):
+        row, noun = same[0], "more tray" if "tray" in same[0] else "more node"
+        _first, *others = dict.fromkeys(row.get("tray") or row.get("node", "") for row in same)
+        more = f" So it is with {folded(others, noun)}." if others else ""
         rows.append({**row, "message": row["message"] + more})
     errors = _errors(rows) if fail else []
     texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]

@@ -18,9 +18,9 @@ from typing import Any, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import API_GROUP, API_VERSIONS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import METADATA, Cluster
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 # Key of the snapshot -> API group, version (None: the best that is served) and resource.
 LISTS: dict[str, tuple[str, str | None, str]] = {

@@ -15,13 +15,9 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains, node_selection
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
-    Snapshot,
-    Trays,
-    expected_nodes,
-    name_of,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Trays, expected_nodes, name_of
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")

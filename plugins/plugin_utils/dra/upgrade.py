@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import Values, merged, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.dry_run import Document
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import Values, merged, value
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 
 _NOTHING = object()
 _IMAGE_KEYS = ("image.repository", "image.tag")

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 _VERSION = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 _FIRST_CALENDAR_YEAR = 25

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 
 def until(text: str, now: datetime.datetime) -> str:

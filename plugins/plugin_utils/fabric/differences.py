@@ -9,14 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    Change,
-    Fabric,
-    State,
-    Tray,
-    natural_sorted,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 # Kind of a change -> the fields of a tray. Those of the first three are one change, of its place or hardware.
 _FIELDS: dict[str, tuple[str, ...]] = {

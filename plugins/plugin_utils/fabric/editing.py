@@ -17,7 +17,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     Tray,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown, similar
 
 
 def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric, list[Change]]:

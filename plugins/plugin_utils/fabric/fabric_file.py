@@ -20,14 +20,10 @@ from typing import Any, NoReturn
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE, absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    MAX_FLEET_FILE,
-    RESERVED,
-    absolute,
-    is_address,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED, is_address
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -89,6 +85,14 @@ def companion(path: str, suffix: str, folder: str | None = None) -> str:
 def state_path(path: str, folder: str | None = None) -> str:
     """The path of the state file; folder: see companion()."""
     return companion(path, "state.json", folder)
+
+
+NOT_SET = "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
+
+
+def not_yet(path: str, what: str) -> str:
+    """The warning of check mode on a new site, where no file was accepted; empty where there is one."""
+    return "" if os.path.exists(path) else f"{path}: does not exist yet, so {what}; run discover and accept first."
 
 
 def load(path: str) -> Fabric:

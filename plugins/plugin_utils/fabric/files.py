@@ -11,6 +11,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
@@ -20,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 
 class Files:

@@ -23,10 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Observation,
     TrayState,
-    natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, Subject, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, finding
 
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]
@@ -238,10 +238,8 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
             "override the gate."
         )
         yield finding("unknown_trays", message), unknown
-    places: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for tray, place in _elsewhere(step.fabric, policy).items():
-        if tray in entered.union(placed):
-            places[place].append(tray)
+    elsewhere = _elsewhere(step.fabric, policy).items()
+    places = equal((place, tray) for tray, place in elsewhere if tray in entered.union(placed))
     for (name, clique), trays in sorted(places.items()):
         message = (
             f"Trays expected in {name} would be placed in clique {clique}: {summarize(natural_sorted(trays))}; check "
@@ -332,10 +330,11 @@ def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
 def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays of one domain in the same slot of a chassis, of which one is new there: one of them reports another's."""
     entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), step.after
-    slots: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for name, row in step.observed.items():
-        if row.identity and name in domain_of and row.chassis_serial and row.tray_index is not None:
-            slots[domain_of[name], row.chassis_serial, row.tray_index, row.host_id].append(name)
+    slots = equal(
+        ((domain_of[name], row.chassis_serial, row.tray_index, row.host_id), name)
+        for name, row in step.observed.items()
+        if row.identity and name in domain_of and row.chassis_serial and row.tray_index is not None
+    )
     for (domain, serial, index, _host_id), trays in slots.items():
         if len(trays) > 1 and not entered.isdisjoint(trays):
             message = (

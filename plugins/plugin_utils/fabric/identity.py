@@ -46,17 +46,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     Identity,
     Observation,
-    natural_key,
-    natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    ASK,
-    PlacementError,
-    Policy,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import ASK, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 
 @dataclass(frozen=True)
@@ -170,9 +165,7 @@ def hold(known: Fabric, claims: Claims, policy: Policy) -> Claims:
     names is that of another domain.
     """
     named = {row["cluster_uuid"] for row in known.domains.values()} | policy.domain_names.keys()
-    reporting: dict[str, list[str]] = defaultdict(list)
-    for name in claims.trays:
-        reporting[claims.identity(name)[0]].append(name)
+    reporting = equal((claims.identity(name)[0], name) for name in claims.trays)
     held: dict[str, tuple[str, str]] = {}
     for uuid in reporting.keys() - named:
         names = reporting[uuid]

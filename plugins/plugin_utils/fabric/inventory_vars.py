@@ -21,9 +21,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     Tray,
     TrayState,
-    natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, RESERVED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, RESERVED
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"

@@ -12,11 +12,11 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded, grouped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 # Fields that a less trusted source may add where the most trusted one has no value. Never the clique: a source that
 # reports none has observed a tray that is not attached.
@@ -180,7 +180,7 @@ def _outage(answer: Answer, min_answer: float) -> str:
     if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(targets)):
         silent = ((row.tray, row.problem or "no answer") for row in answer.observations if not row.reachable)
         # A source with findings of its own has grouped the causes in them.
-        why = "" if answer.findings else "".join(f"; {text}" for text in causes.grouped(silent))
+        why = "" if answer.findings else "".join(f"; {text}" for text in grouped(silent))
         limit = f"min_answer is {min_answer:g} percent"
         return f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}{why}"
     return ""
@@ -207,9 +207,9 @@ def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], 
         return ""
     why = [answer.failure for answer in answers if answer.failure]
     why += [f"{row.source} names no tray" for row in answers if not (row.failure or row.hints or row.observations)]
-    why += causes.grouped((row.tray, row.problem or "no answer") for row in rows if not row.reachable)
+    why += grouped((row.tray, row.problem or "no answer") for row in rows if not row.reachable)
     if no_trays:
-        why.append(f"{causes.folded(no_trays, 'host')}: no GPU found")
+        why.append(f"{folded(no_trays, 'host')}: no GPU found")
     return f"{what}: {'; '.join(why)}" if why else what
 
 

@@ -9,14 +9,15 @@ TypedDict: one object for each of ten thousand trays would cost more than readin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import INFO, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import INFO
 
 SCHEMA_VERSION = 1
 
@@ -30,7 +31,6 @@ _WORST_FIRST = (UNHEALTHY, DEGRADED, UNKNOWN, HEALTHY)
 
 # Findings of fabric_facts on a host without GPUs. A host with any other problem, such as an NVML that hangs, is a tray.
 _NO_GPU_CODES = frozenset({"addresses_unknown", "driver_missing", "fabric_unknown", "no_gpu"})
-_NUMBER = re.compile(r"([0-9]+)")
 
 
 # What a site does with the trays of a domain that are each alone in a clique.
@@ -381,18 +381,6 @@ class SourceResult:
 def tray_finding(tray: str, code: str, what: str, remedy: str) -> Finding:
     """A finding about a tray: `Tray NAME <what>; <remedy>.`"""
     return finding(code, f"Tray {tray} {what}; {remedy}.", tray=tray)
-
-
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Sort key that puts r2 before r10; the text itself orders r1 and r01."""
-    parts: list[Any] = _NUMBER.split(name)
-    parts[1::2] = map(int, parts[1::2])
-    return parts, name
-
-
-def natural_sorted(names: Iterable[str]) -> list[str]:
-    """The names in natural order."""
-    return sorted(names, key=natural_key)
 
 
 def gpu_health(health: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import CLIQUE_TYPES
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import tally_cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 
 
 def smaller(fabric: Fabric, observed: Mapping[str, Observation]) -> Iterator[Finding]:

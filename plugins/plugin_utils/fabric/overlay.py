@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import mark_pending, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 
 FORMAT = 6
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""

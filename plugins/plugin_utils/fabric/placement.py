@@ -30,7 +30,6 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     addresses,
-    causes,
     gates,
     identity,
     operations,
@@ -57,12 +56,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     Tray,
     TrayState,
-    natural_key,
-    natural_sorted,
     tray_finding,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding, keeping_place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, keeping_place
 
 
 @dataclass(frozen=True)
@@ -509,7 +508,7 @@ def _tray_state(
     """The state of an observed tray; tray: its row in the next fabric."""
     name = observation.tray
     if not observation.reachable:
-        status, what = STALE, f"{_keeps(tray)}: {causes.cause(observation.problem)}"
+        status, what = STALE, f"{_keeps(tray)}: {cause(observation.problem)}"
         found.append(keeping_place(tray_finding(name, "tray_unreachable", what, "restore it and discover again")))
     elif observation.inconsistent or name in claims.rivals:
         status = CONFLICT

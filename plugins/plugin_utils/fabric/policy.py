@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 # Part of an Ansible group name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")

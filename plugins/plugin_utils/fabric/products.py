@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 
 
 class Product(NamedTuple):
@@ -47,4 +47,4 @@ def fewer_gpus(observed: Mapping[str, Observation]) -> Iterator[tuple[str, list[
         for number, trays in by_count.items():
             if number < expected:
                 what = f"{count(number, 'GPU')}, and a tray with {product} has {expected}"
-                yield f"{causes.names(trays)}: {what}; reboot, and replace the GPU if it stays away.", trays
+                yield f"{names(trays)}: {what}; reboot, and replace the GPU if it stays away.", trays

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_fil
     serialise,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 
 _DATE_OF_WHY = re.compile(rb'("why": "[a-z]+ |"when": ")[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:]+Z)?')
 # The key of the proposal file with the sha256 of all others.

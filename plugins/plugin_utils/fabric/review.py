@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff, tray_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
@@ -19,10 +18,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Change,
     Fabric,
     State,
-    natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import MAX_LENGTH
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
+    equal,
+    folded,
+    grouped,
+    limited,
+    names,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 
 # A person reads a screen or two; the Markdown has all rows.
 MAX_ROWS = 40
@@ -41,19 +47,18 @@ def table(changes: Iterable[Change], gates: Mapping[str, Iterable[str]], more_in
     gates: tray -> the gates that object to its change. more_in: where further changes are, of a short table for a
     terminal; empty for all rows and trays.
     """
-    trays_of: dict[tuple[str, ...], list[str]] = {}
-    for row in changes:
-        cells = (row["from"] or NONE, row["to"] or NONE, row["why"], ", ".join(gates.get(row["tray"], "-")))
-        trays_of.setdefault(cells, []).append(row["tray"])
+    trays_of = equal(
+        ((row["from"] or NONE, row["to"] or NONE, row["why"], ", ".join(gates.get(row["tray"], "-"))), row["tray"])
+        for row in changes
+    )
     if not trays_of:
         return []
-    groups = list(trays_of.items())
-    limit, names = (MAX_ROWS, causes.names) if more_in else (len(groups), hostlist.fold)
-    shown = [HEADER, *((names(natural_sorted(trays)), *same) for same, trays in groups[:limit])]
+    groups, more = limited(trays_of, MAX_ROWS if more_in else len(trays_of))
+    length = MAX_LENGTH if more_in else sys.maxsize
+    shown = [HEADER, *((names(trays, length), *same) for same, trays in groups)]
     # The two last columns are free text.
     widths = [max(len(row[at]) for row in shown) for at in range(len(HEADER))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
-    more = sum(len(trays) for _same, trays in groups[limit:])
     if more:
         lines.append(f"and {count(more, 'more change')}, all of them in {more_in}")
     return lines
@@ -106,14 +111,14 @@ def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[
             if row["state"] == word and not (word == UNPLACED and name in fabric.trays)
         }
         reasons = ((name, _reason(row["findings"])) for name, row in trays.items() if name in targets)
-        lines.extend(f"{word}: {text}" for text in causes.grouped(reasons))
+        lines.extend(f"{word}: {text}" for text in grouped(reasons))
         others = [name for name in trays if name not in targets]
-        lines.extend([f"{word}: {causes.folded(others)}, not in this run"] if others else [])
+        lines.extend([f"{word}: {folded(others)}, not in this run"] if others else [])
     no_trays = [
         name for row in state.findings if row["code"] == "not_a_tray" and (name := row["tray"]) and name in targets
     ]
     if no_trays:
-        lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
+        lines.append(f"not a tray: {folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
     lines += [row["message"] for row in state.findings if row["code"] in _SHOWN]
     return lines
 

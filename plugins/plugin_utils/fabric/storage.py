@@ -14,8 +14,8 @@ import socket
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 _REMEDIES = {
     errno.ENOSPC: "free space on its file system",

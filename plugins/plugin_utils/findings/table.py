@@ -3,14 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The one table of findings: every reason code of this collection by symptom and severity, with its message.
 
-A finding travels as JSON::
-
-    {"code": "gpu_lost", "severity": "error", "message": "One sentence with the remedy.", "gpu": 2}
-
-Further keys are the subjects that apply: ``tray``, ``clique``, ``domain``, ``block`` (strings), ``gpu`` (index). A code
-exists where somebody acts differently for it; what happened in one case stands in the message. The severity is that of
-the subject: error, it cannot serve multi-node NVLink jobs (or the thing to be written is wrong); warning, it can, and
-somebody should check it; info, no action needed. Whether a run fails for it is the playbook's decision.
+A code exists where somebody acts differently for it; what happened in one case stands in the message. The severity is
+that of the subject: error, it cannot serve multi-node NVLink jobs (or the thing to be written is wrong); warning, it
+can, and somebody should check it; info, no action needed. Whether a run fails for it is the playbook's decision.
 
 docs/findings.md is generated from this table (make reference), and verify takes layer and remediation from it.
 """
@@ -18,49 +13,16 @@ docs/findings.md is generated from this table (make reference), and verify takes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
-
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-
-if TYPE_CHECKING:
-    from typing import Unpack  # novermin: of Python 3.11, which mypy reads as
+from typing import NamedTuple
 
 ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (ERROR, WARNING, INFO)
+"""The worst first."""
 
 HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driver", "channels", "imex"
 SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
 LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
 """From the lowest up: a fault in one layer often causes failures in those after it."""
-
-
-MAX_MESSAGE = 4096
-"""Characters of a message."""
-
-
-class Subject(TypedDict, total=False):
-    """What a finding is about; a key that does not apply is null or left out."""
-
-    tray: str | None
-    gpu: int | None
-    clique: str | None
-    domain: str | None
-    block: str | None
-    node: str
-    nodes: list[str]
-    trays: list[str]
-    crd: str
-    key: str
-
-
-class _Stated(TypedDict):
-    code: str
-    severity: str
-    message: str
-
-
-class Finding(_Stated, Subject):
-    """One finding, as the module's text says."""
 
 
 class Symptom(NamedTuple):
@@ -942,8 +904,6 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_LABELS, INFO): {
         "node_not_ready": "The Kubernetes node of a tray is NotReady, and its labels may be stale; run kubectl"
         " describe node",
-        "k8s_topograph_deprecated": "Nodes have labels of Topograph 0.5 or older; let Topograph 1.0 write its labels,"
-        " then remove the old ones; see k8s-topology.md",
     },
     (_INSTALL, ERROR): {
         "dra_kubernetes_too_old": "The chart does not support this version of Kubernetes, or the API server does not"
@@ -1042,46 +1002,3 @@ def _catalogue() -> dict[str, Row]:
 
 
 CATALOGUE = _catalogue()
-
-
-def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
-    """One finding; KeyError for a code without a row, which is a bug of this collection."""
-    return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
-
-
-def keeping_place(found: Finding) -> Finding:
-    """As a warning where a tray does not answer discover or IMEX: it keeps its place, and the others are configured.
-
-    verify reports whether jobs may run, and has the severity of the table.
-    """
-    return {**found, "severity": WARNING} if found["code"] == "tray_unreachable" else found
-
-
-def worded(stated: Mapping[str, Any]) -> Finding:
-    """A finding of a host with severity and message; KeyError for a code without a row.
-
-    ``stated``: a HostFinding in the types that schemas.FINDINGS bounds, or one that has its message already. Values are
-    inserted as text, into messages of this table alone.
-    """
-    row = CATALOGUE[stated["code"]]
-    subjects = {name: stated[name] for name in ("part", *Subject.__annotations__) if name in stated}
-    message = stated.get("message") or _message(row, {**subjects, "gpu": f"GPU {stated.get('gpu')}"}, stated)
-    return finding(stated["code"], message[:MAX_MESSAGE], **subjects)
-
-
-def _message(row: Row, subjects: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
-    try:
-        values = {name: _text(value) for name, value in stated.get("values", {}).items()}
-        case = stated.get("case") or ""
-        template = row.messages.get(case) or SHARED.get(case) or row.messages[""]
-        return template.format_map({**values, **subjects})
-    except KeyError:  # a value or code that is not known here: of a host that is compromised, or of another release
-        return general(row.messages[""])
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return worded(value)["message"].rstrip(".")
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return summarize(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)

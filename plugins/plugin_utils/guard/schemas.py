@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import MAX_MESSAGE, Subject
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, Subject
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
 
 # Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:
@@ -68,7 +69,7 @@ def _finding(value: Schema) -> Schema:
         "code": {**_WORD, "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"},
         "case": _WORD,
         "values": values,
-        "severity": {"enum": ["error", "warning", "info"]},
+        "severity": {"enum": [*SEVERITIES]},
         "message": {"type": "string", "maxLength": MAX_MESSAGE},
     }
     return {"type": "object", "required": ["code"], "properties": properties}

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specificati
     words,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import OWN_FACTS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 PATTERNS = {
     "dra_driver_tray_hosts": "nvlink",

@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
     deadline,
@@ -21,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline im
     limited_memory,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, ended, printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended, printable
 
 # Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
 # needs several times the size of an answer to parse it.
@@ -134,6 +135,10 @@ class ControllerAction(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
     UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
+
+    def evaluate(self, template: str, variables: Variables) -> Any:
+        """The value of a template that sees these variables alone."""
+        return self._templar.copy_with_new_env(available_variables=variables).template(template)
 
 
 def _failed(message: str) -> Result:

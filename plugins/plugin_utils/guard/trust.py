@@ -21,21 +21,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
-    CATALOGUE,
-    ERROR,
-    Finding,
-    finding,
-    worded,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, count_values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.specifications import OWN_PREFIXES, VARIABLES
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    TooManyValuesError,
-    count_values,
-    printable,
-    sentence,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
 
 OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""
@@ -102,10 +93,13 @@ def printed(text: str, host: str, schema: Mapping[str, schemas.Check]) -> str:
         answer = json.loads(found[1]) if found else None
     except (ValueError, RecursionError) as error:
         return "" if isinstance(error, RecursionError) else text
-    if answer is None:
-        return text
+    return text if answer is None else json.dumps(answered(host, answer, schema))
+
+
+def answered(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:
+    """What is accepted of an answer as the host printed it: no key of Ansible's own, and no warning."""
     own = {key: value for key, value in answer.items() if key not in _SHOWN and not key.startswith(_INTERNAL)}
-    return json.dumps(accepted(host, own, schema))
+    return accepted(host, own, schema)
 
 
 def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> Result:

@@ -18,13 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats impo
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
-    ERROR,
-    Finding,
-    finding,
-    keeping_place,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding, keeping_place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 
 _NOT_UP = ("degraded", "down")
 # Findings by which the ctl of a tray returned no row.

@@ -11,11 +11,11 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError, normal_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute
 
 # As RFC 5280 limits a common name, ub-common-name.
 _MAX_NAME = 64

@@ -23,10 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION, Stored
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _MAX_LEAD = 1000
 

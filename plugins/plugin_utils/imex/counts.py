@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 
 # Of one tray; the others are counted. A first installation has about as many.
@@ -25,9 +25,7 @@ def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Stored
             changes.setdefault(row["host"], []).extend(row["changes"])
         if row.get("blocked") and row["host"] not in failed:
             blocked.add(row["host"])
-    hosts_of: dict[tuple[str, ...], list[str]] = {}
-    for host, made in changes.items():
-        hosts_of.setdefault(tuple(made), []).append(host)
+    hosts_of = equal((tuple(made), host) for host, made in changes.items())
     verb = "would change" if check else "changed"
     last = f"IMEX: {count(len(hosts), 'tray')}, {len(changes) or 'none'} {verb}"
     last += f"; {len(failed)} failed: {fold(natural_sorted(failed))}" if failed else ""

@@ -15,13 +15,16 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import absolute, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 # Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
@@ -125,10 +128,9 @@ class Phases:
     def run(self, phase: str) -> Result:
         self.changes_nothing |= phase in PENDING_PHASES
         path = self.fabric_file
-        if self._run.check and path and self.owner in domain.LIST_OWNERS and not os.path.exists(path):
-            # --check of the playbook site on a new cluster: nothing was accepted yet.
-            message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
-            return {"warnings": [message]}
+        needs_file = self._run.check and path and self.owner in domain.LIST_OWNERS
+        if needs_file and (warning := fabric_file.not_yet(path, "no IMEX domain can be previewed")):
+            return {"warnings": [warning]}
         try:
             if self.values["tls_used"] and self.values["tls"] == "ca":
                 self.certificate = certificates.plan(self._variables, self.tray, self._run.folder)

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Row
-from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import MAX_MEMBERS
 
 
 class Stored(Row, total=False):
@@ -37,14 +38,11 @@ class Stored(Row, total=False):
     changes: list[str]
 
 
-MAX_MEMBERS = 4096
 # The same as in the check at boot; a generation is one more with each change of a list.
 MAX_GENERATION = 2**31 - 1
 
 _BOOL = {"type": "boolean"}
 _NAME = {"type": "string", "maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
-_WORD = {"type": ["string", "null"], "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"}
-_VERSION = {"type": ["string", "null"], "pattern": r"\A[0-9A-Za-z._+~-]{1,64}\Z"}
 _DIGEST = {"type": ["string", "null"], "pattern": r"\A[0-9a-f]{64}\Z"}
 _TEXTS = {"type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 4096}}
 _RECORD = {
@@ -57,41 +55,11 @@ _RECORD = {
         "owner": _NAME,
     },
 }
-# What decisions for the clique use of nvlink_imex; fabric_facts documents the rest.
-_FACTS = {
-    "type": "object",
-    "required": ["running", "ready", "state", "domain_state", "version", "peers", "nodes", "findings"],
-    "properties": {
-        "running": _BOOL,
-        "ready": _BOOL,
-        "state": _WORD,
-        "domain_state": _WORD,
-        "version": _VERSION,
-        "peers": {
-            "type": "array",
-            "maxItems": MAX_MEMBERS,
-            "items": {
-                "type": "object",
-                "required": ["host", "connection"],
-                "properties": {"host": _NAME, "connection": _WORD},
-            },
-        },
-        "nodes": {
-            "type": "object",
-            "required": ["sha256", "entries"],
-            "properties": {
-                "sha256": _DIGEST,
-                "entries": {"type": "array", "maxItems": MAX_MEMBERS, "items": _NAME},
-            },
-        },
-        "findings": schemas.FINDINGS,
-    },
-}
 _ROW = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "facts": {"anyOf": [{"type": "null"}, _FACTS]},
+        "facts": {"type": ["object", "null"]},
         "findings": schemas.FINDINGS,
         "running": _BOOL,
         # inspect
@@ -116,13 +84,12 @@ _REQUIRED = {
 }
 
 _check_row = schemas.compiled(_ROW)
-_check_facts = schemas.of_return(fabric_facts.RETURN)["ansible_facts.nvlink_imex"]
 
 
 def _check(row: Any) -> Any:
     _check_row(row)
-    # Its documented shape, which reaches the result of the task.
-    _check_facts(row.get("facts"))
+    if row.get("facts") is not None:
+        tray_report.check_imex(row["facts"])
     return row
 
 

@@ -4,3 +4,9 @@
 """One Kubernetes cluster: its API, the writer of the clique label, and the topology objects of its schedulers."""
 
 from __future__ import annotations
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+
+class KubernetesError(NvlinkError):
+    """A wrong option for a cluster, or a change of it that is not possible or was made only in part."""

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 DEADLINE = 1800
 """Default seconds for all requests together: one Node is one request."""
@@ -29,10 +29,6 @@ METADATA = f"application/json;as=PartialObjectMetadata{{}};g=meta.k8s.io;v=v1,{h
 _SINGLE_OBJECT_ERRORS = (404, 409, 422)
 
 Item = TypeVar("Item")
-
-
-class KubernetesError(NvlinkError):
-    """A change of a cluster is not possible, or only a part of it was made."""
 
 
 class Kind(NamedTuple):

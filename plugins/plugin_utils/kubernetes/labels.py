@@ -17,15 +17,10 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
-    CLIQUE,
-    OWNER,
-    SLINKY,
-    Topology,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, OWNER, SLINKY, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 AUTO, GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE = (
     "auto",
@@ -52,7 +47,6 @@ TITLES = {
 }
 _GFD_NAME = "gpu-feature-discovery"
 _DRA_SWITCH = "GPU_CLIQUE_LABEL_ENABLED"
-_OLD_TOPOGRAPH = "network.topology.nvidia.com/"
 
 
 @dataclass(frozen=True)
@@ -277,15 +271,3 @@ def to_write(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str 
         for node in clique.nodes
         if node in existing and gpus.get(node, clique.text) == clique.text
     }
-
-
-def deprecated(nodes: Iterable[Any]) -> list[Finding]:
-    """A finding on nodes with labels of Topograph until 0.5; 1.0 writes others and leaves these."""
-    old = [name(node) for node in nodes if any(str(key).startswith(_OLD_TOPOGRAPH) for key in labels(node))]
-    if not old:
-        return []
-    message = (
-        f"Labels of Topograph 0.5 or older ({_OLD_TOPOGRAPH}) are on {summarize(natural_sorted(old))}: remove them "
-        "when nothing names them."
-    )
-    return [finding("k8s_topograph_deprecated", message)]

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import MANAGED_BY, OWNER
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import MANAGED_BY, OWNER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 KUEUE = "kueue.x-k8s.io"

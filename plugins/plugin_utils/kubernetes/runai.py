@@ -14,11 +14,12 @@ import urllib.parse
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import objects
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import CREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 OPTIONS = ("url", "cluster_id", *http.OPTIONS)
 SOURCE = "runai"
@@ -40,9 +41,9 @@ class RunAi:
         self._client = http.Client(SOURCE, http.client_config(checked, "url", "as in https://runai.example.org"))
         self._url = self._client.url
 
-    def apply(self, topology: schedulers.Topology, dry_run: bool = False) -> tuple[list[Step], list[Finding]]:
+    def apply(self, topology: Topology, dry_run: bool = False) -> tuple[list[Step], list[Finding]]:
         """(steps that create or change objects, findings that prevent them)."""
-        desired, pool = (row["body"] for row in schedulers.objects("runai", topology, self._cluster))
+        desired, pool = (row["body"] for row in objects.made("runai", topology, self._cluster))
         steps: list[Step] = []
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:

@@ -18,7 +18,9 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import KubernetesError, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
@@ -26,20 +28,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     NODE,
     Cluster,
     Kind,
-    KubernetesError,
     run_concurrently,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import (
     CLIQUE,
     MANAGED_BY,
     OWNER,
     SLINKY,
-    Manifest,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 SLINKY_GROUP = "slinky.slurm.net"
 # Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).
@@ -139,7 +138,7 @@ class Planner:
         installed = self._installed(served)
         plan.schedulers = list(installed)
         live = {name: self._live(kinds) for name, kinds in installed.items() if kinds}
-        wanted: dict[str, list[tuple[Kind, Manifest]]] = {}
+        wanted: dict[str, list[tuple[Kind, Object]]] = {}
         if self._desired.present:
             wanted = {name: self._desired_objects(name, list(kinds), "kai" in live) for name, kinds in live.items()}
             self._labels()
@@ -151,8 +150,6 @@ class Planner:
             self._release()
         for name in reversed(live):
             self._remove_unneeded(live[name], wanted.get(name, ()))
-        if self._desired.present:
-            plan.findings += k8s_labels.deprecated(self._nodes)
         return plan
 
     # Schedulers' objects.
@@ -189,15 +186,15 @@ class Planner:
         """Kind -> name -> object, managed or not."""
         return {kind: {k8s_labels.name(item): item for item in self._cluster.items(kind)} for kind in kinds}
 
-    def _desired_objects(self, name: str, kinds: Iterable[Kind], with_kai: bool) -> list[tuple[Kind, Manifest]]:
+    def _desired_objects(self, name: str, kinds: Iterable[Kind], with_kai: bool) -> list[tuple[Kind, Object]]:
         by_name = {kind.name: kind for kind in kinds}
         undeclared = {kind: self._cluster.undeclared(kind, NAMES_OF_LEVELS) for kind in by_name.values()}
         made = []
-        for row in schedulers.objects(name, self._topology):
+        for row in objects.made(name, self._topology):
             kind = by_name.get(str(mapped(row).get("kind")))
             if kind is None or not k8s_plan.is_managed(row) or k8s_labels.name(row) == "None":
                 what = f"each object must be a {' or '.join(by_name)} with a name and the label {MANAGED_BY}: {OWNER}"
-                raise schedulers.SchedulersError(f"templates, {name}: {what}; correct the template")
+                raise KubernetesError(f"templates, {name}: {what}; correct the template")
             row = without({**row, "apiVersion": kind.api}, undeclared[kind])
             if name == "grove" and with_kai:
                 # Otherwise Grove creates a second Topology for KAI.
@@ -206,7 +203,7 @@ class Planner:
             made.append((kind, row))
         return made
 
-    def _objects(self, rows: Iterable[tuple[Kind, Manifest]], live: Mapping[Kind, Named]) -> None:
+    def _objects(self, rows: Iterable[tuple[Kind, Object]], live: Mapping[Kind, Named]) -> None:
         for kind, desired in rows:
             existing = live[kind].get(desired["metadata"]["name"])
             action, found = k8s_plan.step(existing, desired)
@@ -227,7 +224,7 @@ class Planner:
                 step = Step(action, f"{kind.name} {desired['metadata']['name']} of {kind.group}")
                 self._add(step, before, after, apply)
 
-    def _remove_unneeded(self, live: Mapping[Kind, Named], desired: Iterable[tuple[Kind, Manifest]]) -> None:
+    def _remove_unneeded(self, live: Mapping[Kind, Named], desired: Iterable[tuple[Kind, Object]]) -> None:
         """Delete managed objects that are not desired any more: those of a removed clique, or all of them."""
         why = "the fabric file no longer has it" if self._desired.present else "state is absent"
         kept = {(kind, row["metadata"]["name"]) for kind, row in desired}

@@ -7,39 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
-
-GPU_PRESENT = "nvidia.com/gpu.present"
-
-
-class Level(NamedTuple):
-    """One topology level: nodes in one domain of the level share the value of `label`."""
-
-    label: str
-    name: str
-
-
-@dataclass(frozen=True)
-class TopologySettings:
-    """A site's settings of the topology of Kubernetes' schedulers, as the module k8s_topology documents them.
-
-    name: of the objects. levels_above: the clique, broadest first. templates: scheduler -> the file that a site has
-    instead of the role's template.
-    """
-
-    name: str = "nvlink"
-    levels_above: tuple[Level, ...] = ()
-    flavor_labels: Mapping[str, str] = field(default_factory=lambda: {GPU_PRESENT: "true"})
-    templates: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of_options(cls, options: Mapping[str, Any]) -> TopologySettings:
-        """Those of a module's options of the same names."""
-        levels = tuple(Level(row["label"], row["name"]) for row in options["levels_above"])
-        labels = {str(key): str(value) for key, value in options["flavor_labels"].items()}
-        return cls(options["name"], levels, labels, options["templates"])
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 
 
 @dataclass(frozen=True)

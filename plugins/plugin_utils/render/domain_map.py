@@ -12,8 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
+    alike,
+    grouped,
+    joined,
+    natural_sorted,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 GAP = 3
@@ -73,7 +79,7 @@ def domain_map(
         drawn = tuple(sorted(bad, key=lambda domain: domain.rank)[:MAX_DOMAINS])
     lines = _in_rows(_domains(drawn, layouts), width)
     others = ((domain.name, domain.word) for domain in shown.domains if domain not in drawn)
-    lines += causes.grouped(others, "NVLink domain")
+    lines += grouped(others, "NVLink domain")
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
     return _plain([*lines, "", *_sums(shown), *_findings(shown)])
@@ -100,7 +106,7 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
     column: Column = ("from -> to", place)
     layouts = (((NAME, column, SLURM), width), ((NAME, column), width))
     lines = _in_rows(_domains(domains, layouts), width)
-    gone = model.natural_sorted(changed.difference(after.trays))
+    gone = natural_sorted(changed.difference(after.trays))
     if gone:
         lines += ["", "Removed: " + ", ".join(f"{name} (from {before.trays[name]['clique']})" for name in gone)]
     structure = structure_diff(before, after)
@@ -186,8 +192,8 @@ def _sums(shown: view.Figure) -> list[str]:
 
 def _findings(shown: view.Figure) -> list[str]:
     lines = []
-    findings = equal_rows.groups(shown.findings, ("severity", "code", "gpu"))
-    for row in map(equal_rows.joined, findings[:MAX_FINDINGS]):
+    findings = alike(shown.findings, ("severity", "code", "gpu"))
+    for row in map(joined, findings[:MAX_FINDINGS]):
         text = ": ".join(part for part in (view.subject(row), row["message"]) if part)
         lines.append(f"{row['severity']:7}  {text}")
     more = sum(map(len, findings[MAX_FINDINGS:]))

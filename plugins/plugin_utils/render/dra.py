@@ -9,37 +9,15 @@ others and sets resourceApiVersion, since only the cluster knows the version tha
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
-
-MAX_DOMAIN_NODES = 18
-"""The default limit of the driver's controller for nodes in one IMEX domain."""
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 
 
-def values(topology: schedulers.Topology, gpus_by_dra: bool = False) -> dict[str, Any]:
-    """The chart's values for one cluster."""
-    made: dict[str, Any] = {
-        "nvidiaDriverRoot": "/",
-        "resources": {"gpus": {"enabled": gpus_by_dra}, "computeDomains": {"enabled": True}},
-    }
-    if gpus_by_dra:
-        made["gpuResourcesEnabledOverride"] = True
-    largest = max((len(clique.nodes) for clique in topology.cliques), default=0)
-    if largest > MAX_DOMAIN_NODES:
-        limit = {"name": "MAX_NODES_PER_IMEX_DOMAIN", "value": str(largest)}
-        made["controller"] = {"containers": {"computeDomain": {"env": [limit]}}}
-    return made
-
-
-def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
-    """``kubernetes/dra-values.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
-    texts = {}
-    for cluster in schedulers.clusters(fabric):
-        made = values(schedulers.describe(fabric, cluster, context.topology), context.gpus_by_dra)
-        text = yaml.safe_dump(made, sort_keys=False, default_flow_style=False)
-        texts[f"{schedulers.folder(cluster)}/dra-values.yaml"] = f"{schedulers.HEAD}---\n{text}"
-    return texts
+@schedulers.of_each_cluster
+def render(topology: Topology, context: RenderContext) -> dict[str, str]:
+    """``dra-values``."""
+    made = chart_values.of_cliques(topology, context.gpus_by_dra)
+    return {"dra-values": "---\n" + yaml.safe_dump(made, sort_keys=False, default_flow_style=False)}

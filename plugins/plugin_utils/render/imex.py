@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 
 

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, uses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
 
@@ -143,15 +145,15 @@ def _of_capacity(labels: Labels, found: capacity.Capacity) -> Iterator[Sample]:
 
 
 def _of_verify(verdict: Verdict) -> Iterator[Sample]:
-    yield "nvlink_verify_ok", {}, int(verdict.ok)
-    yield "nvlink_verify_timestamp_seconds", {}, _seconds(verdict.checked_at)
-    for row in verdict.layers:
+    yield "nvlink_verify_ok", {}, int(verdict["ok"])
+    yield "nvlink_verify_timestamp_seconds", {}, _seconds(verdict["checked_at"])
+    for row in layers(verdict):
         layer = {"layer": row.name}
         yield "nvlink_layer_checked", layer, int(row.checked)
         yield "nvlink_layer_ok", layer, int(row.ok) if row.checked else None
-        for word in view.SEVERITIES:
+        for word in SEVERITIES:
             yield "nvlink_layer_failures", {**layer, "severity": word}, row.failures.get(word, 0)
-    for name, use in (verdict.uses or {}).items():
+    for name, use in uses(verdict).items():
         clique = {"clique": name}
         yield "nvlink_clique_free_nodes", clique, use["free_nodes"]
         yield "nvlink_clique_stranded_gpus", clique, use["stranded_gpus"]

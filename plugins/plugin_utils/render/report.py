@@ -19,14 +19,17 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, equal_rows, fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded, grouped, joined
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, stranded_gpus, uses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -46,17 +49,20 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters.update(counted=count, fold=hostlist.fold, folded=causes.folded, subject=view.subject)
+    environment.filters.update(counted=count, fold=hostlist.fold, folded=folded, subject=view.subject)
     page = environment.from_string(_asset("report.html.j2")).render(
         figure=shown,
+        layers=layers(context.verdict) if context.verdict else (),
+        uses=uses(context.verdict),
+        stranded_gpus=stranded_gpus(context.verdict),
         state=state,
         context=context,
         sentence=_sentence(shown, capacities, problems, context),
         simulated=any(tray["source"] == SIMULATION for tray in state.trays.values()),
         words=view.counts((tray.word for tray in shown.trays), view.WORST_FIRST),
         few=len(shown.domains) <= FEW,
-        problems=[*map(equal_rows.joined, equal_rows.groups(problems, EQUAL, ("message", "remediation")))],
-        unavailable=causes.grouped((tray.name, tray.why_state) for tray in shown.trays if tray.state in WORDS),
+        problems=[*map(joined, alike(problems, EQUAL, ("message", "remediation")))],
+        unavailable=grouped((tray.name, tray.why_state) for tray in shown.trays if tray.state in WORDS),
         placed=fabric.trays,
         unknown=list(fabric.trays.keys() - (context.nodes or {}).keys()),
         capacities=capacities,
@@ -81,7 +87,7 @@ def _source_hash(text: str) -> str:
 
 def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any]]:
     """The failures of verify and the findings, worst first, as maps with the keys of both."""
-    failures = [{**view.NO_SUBJECT, **row} for row in verdict.failures] if verdict else []
+    failures = [{**view.NO_SUBJECT, **row} for row in verdict["failures"]] if verdict else []
     findings = []
     for row in shown.findings:
         # A message is `what is wrong; remedy.`, but for some, whose code has a remedy.
@@ -90,7 +96,7 @@ def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any
         general = {"remediation": known.remedy if known else ""}
         parts = {"message": f"{message}.", "remediation": remedy} if semicolon else general
         findings.append({"layer": "", "cause": "", **row, **parts})
-    return sorted([*failures, *findings], key=lambda row: view.severity_rank(row["severity"]))
+    return sorted([*failures, *findings], key=lambda row: rank(row["severity"]))
 
 
 def _sentence(

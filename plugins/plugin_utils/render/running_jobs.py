@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 
 # Prints each job's ID, as users type it, and its nodes.
 COMMAND = "squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'"

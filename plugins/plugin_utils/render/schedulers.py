@@ -1,254 +1,43 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Topology objects of a Kubernetes cluster's schedulers: one description of the cliques, one template per scheduler.
-
-Every scheduler finds a clique by the node label nvidia.com/gpu.clique, so most objects only name that label and are
-valid for any number of cliques. Volcano, Slinky and Topograph need an object for each clique or node.
-
-The tests validate the objects with the schedulers' own CustomResourceDefinitions.
-"""
+"""The files of Kubernetes clusters: the topology objects of their schedulers."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import (
-    DEFAULT,
-    GPU_PRESENT,
-    Level,
-    RenderContext,
-    TopologySettings,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import TOPOLOGY_NAME
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, objects
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
 
-CLIQUE = "nvidia.com/gpu.clique"
-HOSTNAME = "kubernetes.io/hostname"
-MANAGED_BY = "app.kubernetes.io/managed-by"
-OWNER = "rackscale.nvlink"
-"""The value of MANAGED_BY on every managed object, and the field manager."""
-SLINKY = "topology.slinky.slurm.net/spec"
 HEAD = "# Rendered from the fabric file. For the purpose of each object see docs/k8s-topology.md\n"
 
-Manifest = dict[str, Any]
-"""An object for the Kubernetes API, as it is written."""
-
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LEVEL_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Maker = Callable[[cliques.Topology, RenderContext], dict[str, str]]
+"""File name -> YAML documents of one cluster."""
 
 
-class SchedulersError(NvlinkError):
-    """A wrong option for the topology of a Kubernetes cluster."""
+def of_each_cluster(make: Maker) -> Callable[..., dict[str, str]]:
+    """The renderer of ``kubernetes/<file>.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
+
+    def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
+        texts = {}
+        for cluster in cliques.clusters(fabric):
+            folder = f"kubernetes/{cluster}" if cluster else "kubernetes"
+            for name, text in make(cliques.describe(fabric, cluster, context.topology), context).items():
+                texts[f"{folder}/{name}.yaml"] = HEAD + text
+        return texts
+
+    return render
 
 
-CLIQUE_LEVEL = Level(CLIQUE, "rack")
-HOST_LEVEL = Level(HOSTNAME, "host")
-
-
-class Members(NamedTuple):
-    """The trays of a clique in one Kubernetes cluster: text is the label's value, nodes are in natural order."""
-
-    name: str
-    text: str
-    object_name: str
-    nodes: tuple[str, ...]
-    gpus: int
-
-
-@dataclass(frozen=True)
-class Topology:
-    """The topology of one Kubernetes cluster.
-
-    levels go from broad to narrow; the clique is the last but one, the host the last. annotations: node -> its Slurm
-    topology, for Slinky. flavor_labels select the nodes of Kueue's flavor. templates: scheduler -> the file that a site
-    has instead of the role's template.
-    """
-
-    cluster: str | None
-    cliques: tuple[Members, ...]
-    levels: tuple[Level, ...] = (CLIQUE_LEVEL, HOST_LEVEL)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    flavor_labels: Mapping[str, str] = field(default_factory=lambda: {GPU_PRESENT: "true"})
-    name: str = DEFAULT.topology.name
-    templates: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def keys(self) -> list[str]:
-        """The levels' label keys, from broad to narrow."""
-        return [level.label for level in self.levels]
-
-
-def clusters(fabric: model.Fabric) -> list[str | None]:
-    """The Kubernetes clusters with trays; [None] for a fabric file that names no clusters."""
-    known = fabric.clusters.get("kubernetes", {})
-    if not known:
-        return [None]
-    inhabited = {tray.get("kubernetes_cluster") for tray in fabric.trays.values()}
-    return [name for name in model.natural_sorted(known) if name in inhabited]
-
-
-def describe(
-    fabric: model.Fabric,
-    cluster: str | None = None,
-    settings: TopologySettings = DEFAULT.topology,
-) -> Topology:
-    """The topology of one cluster. Raises SchedulersError."""
-    levels, name = (*settings.levels_above, CLIQUE_LEVEL, HOST_LEVEL), settings.name
-    for level in levels:
-        # Grove's limit for the whole key, with its prefix.
-        if not _LABEL_KEY.fullmatch(level.label) or len(level.label) > 63:
-            what = "is not a label key of at most 63 characters; write one, such as topology.kubernetes.io/zone"
-            raise SchedulersError(f"levels_above: {level.label!r} {what}")
-        if not _LEVEL_NAME.fullmatch(level.name):
-            raise SchedulersError(
-                f"levels_above: {level.name!r} is not a level name; use lower-case letters, digits and dashes"
-            )
-    for part, values in (("label", [row.label for row in levels]), ("name", [row.name for row in levels])):
-        twice = next((value for value in values if values.count(value) > 1), None)
-        if twice is not None:
-            raise SchedulersError(f"levels_above: the {part} {twice} is used twice; give each level its own")
-    if not _LEVEL_NAME.fullmatch(name):
-        raise SchedulersError(f"name: {name!r} is not an object name; use lower-case letters, digits and dashes")
-    made, annotations = [], {}
-    for clique, trays in fabric.members.items():
-        placed = [tray for tray in trays if _in(fabric.trays[tray], cluster) and _usable(fabric.trays[tray])]
-        if not placed:
-            continue
-        gpus = [len(fabric.trays[tray]["gpu_uuids"]) for tray in placed]
-        nodes = tuple(fabric.trays[tray]["kubernetes_node"] for tray in placed)
-        made.append(Members(clique, fabric.clique_text(clique), object_name(name, clique), nodes, min(gpus)))
-        for tray in placed:
-            block = fabric.block_of(tray)
-            if block is not None:
-                annotations[fabric.trays[tray]["kubernetes_node"]] = f"{TOPOLOGY_NAME}:{block['name']}"
-    if not settings.flavor_labels:
-        raise SchedulersError("flavor_labels: is empty, but Kueue needs one for a flavor with a topology; set one")
-    # If the object names of two cliques are equal, the first clique keeps the name, see problems().
-    unique: dict[str, Members] = {}
-    for row in made:
-        unique.setdefault(row.object_name, row)
-    cliques = tuple(unique.values())
-    return Topology(cluster, cliques, levels, annotations, settings.flavor_labels, name, settings.templates)
-
-
-def object_name(prefix: str, clique: str) -> str:
-    """The object name of a clique: lower-case letters, digits and dashes, at most 253 characters."""
-    return f"{prefix}-{re.sub('[^a-z0-9]+', '-', clique.lower()).strip('-')}"[:253].rstrip("-")
-
-
-def _in(tray: model.Tray, cluster: str | None) -> bool:
-    return cluster is None or tray.get("kubernetes_cluster") == cluster
-
-
-def _usable(tray: model.Tray) -> bool:
-    return len(tray["kubernetes_node"]) <= 253 and _NODE_NAME.fullmatch(tray["kubernetes_node"]) is not None
-
-
-def problems(
-    fabric: model.Fabric, cluster: str | None, settings: TopologySettings = DEFAULT.topology
-) -> list[model.Finding]:
-    """Findings on trays and cliques that are not in the topology."""
-    found = []
-    owner: dict[str, str] = {}
-    for clique, trays in fabric.members.items():
-        placed = [tray for tray in trays if _in(fabric.trays[tray], cluster)]
-        wrong = [tray for tray in placed if not _usable(fabric.trays[tray])]
-        if wrong:
-            others = f" (and {count(len(wrong) - 1, 'more tray')} of clique {clique})" if len(wrong) > 1 else ""
-            node = fabric.trays[wrong[0]]["kubernetes_node"]
-            found.append(
-                finding(
-                    "k8s_node_missing",
-                    f"Tray {wrong[0]}{others} has the kubernetes_node {node}, which is not a Node name: "
-                    "set fabric_kubernetes_node to lower-case letters, digits, dots and dashes, then run discover and "
-                    "accept.",
-                    tray=wrong[0],
-                    clique=clique,
-                )
-            )
-        if len(placed) == len(wrong):
-            continue
-        named = object_name(settings.name, clique)
-        if owner.setdefault(named, clique) != clique:
-            found.append(
-                finding(
-                    "name_conflict",
-                    f"Cliques {owner[named]} and {clique} would both be named {named} in Kubernetes, so the second is "
-                    "omitted: rename one of them in the fabric file.",
-                    clique=clique,
-                )
-            )
-    return found
-
-
-TEMPLATES = Path(__file__).resolve().parents[3] / "roles" / "k8s_topology" / "templates"
-SCHEDULERS = ("kai", "kueue", "volcano", "grove", "lws", "pod-affinity", "slinky", "runai", "topograph")
-"""One template of the role k8s_topology each, in the folder schedulers."""
-
-
-def environment(folder: str) -> Environment:
-    """The templates in a folder of the role."""
-    # YAML, not HTML: the values are label values and names of objects.
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES / folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-
-
-def text(scheduler: str, topology: Topology, cluster_id: str = "") -> str:
-    """A comment and a scheduler's objects as YAML documents; the same topology gives the same bytes.
-
-    cluster_id: Run:ai's UUID of the cluster. Raises SchedulersError for a template of a site that cannot be rendered.
-    """
-    made, path = environment("schedulers"), topology.templates.get(scheduler)
-    values = {row.name: getattr(topology, row.name) for row in fields(topology)}
-    try:
-        template = (
-            made.from_string(atomic.bounded(path).decode()) if path else made.get_template(f"{scheduler}.yaml.j2")
-        )
-        return template.render(values, cluster_id=cluster_id).rstrip() + "\n"
-    except (OSError, ValueError, TemplateError) as error:
-        raise SchedulersError(f"templates, {scheduler}: {path} cannot be rendered ({error}); correct it") from None
-
-
-def objects(scheduler: str, topology: Topology, cluster_id: str = "") -> list[Any]:
-    """A scheduler's objects as they are applied; see text()."""
-    try:
-        rows = list(yaml.load_all(text(scheduler, topology, cluster_id), Loader=_Loader))
-    except yaml.YAMLError:
-        raise SchedulersError(f"templates, {scheduler}: renders no valid YAML; correct it") from None
-    return [row for row in rows if row is not None]
-
-
-def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
-    """``kubernetes/topology-<scheduler>.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
-    texts = {}
-    for cluster in clusters(fabric):
-        topology = describe(fabric, cluster, context.topology)
-        for name in SCHEDULERS:
-            rendered = text(name, topology)
-            if "\n---\n" in rendered:
-                texts[f"{folder(cluster)}/topology-{name}.yaml"] = HEAD + rendered
-    return texts
+@of_each_cluster
+def render(topology: cliques.Topology, context: RenderContext) -> dict[str, str]:
+    """``topology-<scheduler>``, of the schedulers that have objects."""
+    texts = {f"topology-{name}": objects.text(name, topology) for name in objects.SCHEDULERS}
+    return {name: text for name, text in texts.items() if "\n---\n" in text}
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
     """Findings on what is missing in the files, for all clusters."""
-    return [row for cluster in clusters(fabric) for row in problems(fabric, cluster, context.topology)]
-
-
-def folder(cluster: str | None) -> str:
-    """The folder of a cluster's files."""
-    return f"kubernetes/{cluster}" if cluster else "kubernetes"
+    return [row for cluster in cliques.clusters(fabric) for row in cliques.problems(fabric, cluster, context.topology)]

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 
 SCHEMA_VERSION = 1
 # Lists the files that were written.

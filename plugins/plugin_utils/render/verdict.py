@@ -5,16 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import (
+    CHECKED,
+    ComputeDomains,
+    Finding,
+    Verdict,
+    rank,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
-CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
 
 
@@ -33,32 +40,8 @@ class Layer:
         return self.checked and not self.failures.get("error")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A verdict: its layers in their order, its failures as maps of strings, worst first.
-
-    uses: clique -> the fields of its stranded.CliqueUse,
-    None without a cluster that has ComputeDomains. unknown: why numbers of uses are unknown, as sentences. nodes: tray
-    -> its state in Slurm, None where it did not answer, or verify was of 1.0.
-    """
-
-    ok: bool
-    checked_at: str
-    layers: tuple[Layer, ...]
-    failures: tuple[Mapping[str, Any], ...]
-    uses: Mapping[str, Mapping[str, Any]] | None = None
-    unknown: tuple[str, ...] = ()
-    nodes: Mapping[str, str] | None = None
-
-    @property
-    def stranded_gpus(self) -> int | None:
-        """The stranded GPUs of all cliques; None where one of them is unknown."""
-        numbers = [use["stranded_gpus"] for use in (self.uses or {}).values()]
-        return None if None in numbers else sum(filter(None, numbers))
-
-
 def verdict(document: Any, path: str) -> Verdict:
-    """Validate and summarize a verdict that was read from ``path``; RenderError for any other file, or None."""
+    """A verdict that was read from ``path``, its failures worst first; RenderError for any other content, or none."""
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
@@ -69,35 +52,48 @@ def verdict(document: Any, path: str) -> Verdict:
         raise RenderError(f"{path}: has no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
     if not all(isinstance(row, dict) for row in document["failures"]):
         raise RenderError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
-    uses, unknown = _uses(document.get("compute_domains"), path)
     failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
     # A failure of a layer that the verdict does not list is shown too.
     words.update({row["layer"]: CHECKED for row in failures if row["layer"] not in words})
-    return Verdict(
-        ok=document["ok"],
-        checked_at=str(document.get("checked_at") or ""),
-        layers=tuple(_layer(name, word, failures) for name, word in words.items()),
-        failures=tuple(failures),
-        uses=uses,
-        unknown=unknown,
-        nodes=None if nodes is None else {str(tray): str(shown) for tray, shown in nodes.items()},
-    )
+    found = {
+        "checked_at": str(document.get("checked_at") or ""),
+        "layers": words,
+        "compute_domains": _compute_domains(document.get("compute_domains"), path),
+        "slurm_nodes": None if nodes is None else {str(tray): str(shown) for tray, shown in nodes.items()},
+        "failures": failures,
+    }
+    return cast("Verdict", {**document, **found})
 
 
-def _uses(document: Any, path: str) -> tuple[dict[str, Mapping[str, Any]] | None, tuple[str, ...]]:
-    """(the uses of cliques, why numbers are unknown) of compute_domains in a verdict."""
+def layers(found: Verdict) -> list[Layer]:
+    """The layers of a verdict in their order."""
+    return [_layer(name, word, found["failures"]) for name, word in found["layers"].items()]
+
+
+def uses(found: Verdict | None) -> dict[str, dict[str, Any]]:
+    """Clique -> the fields of its stranded.CliqueUse; empty without a cluster that has ComputeDomains."""
+    return ((found and found["compute_domains"]) or {"cliques": {}})["cliques"]
+
+
+def stranded_gpus(found: Verdict | None) -> int | None:
+    """The stranded GPUs of all cliques; None where one of them is unknown."""
+    numbers = [use["stranded_gpus"] for use in uses(found).values()]
+    return None if None in numbers else sum(numbers)
+
+
+def _compute_domains(document: Any, path: str) -> ComputeDomains | None:
     if document is None:
-        return None, ()
+        return None
     try:
-        uses = {str(name): _use(row) for name, row in document["cliques"].items()}
-        return uses, tuple(str(row) for row in document["unknown"])
+        cliques = {str(name): _use(row) for name, row in document["cliques"].items()}
+        return {"unknown": [str(row) for row in document["unknown"]], "cliques": cliques}
     except (AttributeError, KeyError, TypeError, ValueError):
         message = "compute_domains is not as verify writes it; run rackscale.nvlink.verify again."
         raise RenderError(f"{path}: {message}") from None
 
 
-def _use(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _use(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stranded.CliqueUse."""
     return {
         "nodes": int(row["nodes"]),
@@ -107,20 +103,21 @@ def _use(row: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _failure(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{key: str(row.get(key) or "") for key in _TEXTS}, "trays": [*map(str, as_list(row.get("trays")))]}
+def _failure(row: Mapping[str, Any]) -> Finding:
+    texts = {key: str(row.get(key) or "") for key in _TEXTS}
+    return cast("Finding", {**texts, "trays": [*map(str, as_list(row.get("trays")))]})
 
 
-def _worst_first(row: Mapping[str, str]) -> tuple[Any, ...]:
-    clique, tray = (view.model.natural_key(row[key]) for key in ("clique", "tray"))
-    return view.severity_rank(row["severity"]), row["layer"], clique, tray, row["code"]
+def _worst_first(row: Finding) -> tuple[Any, ...]:
+    clique, tray = (natural_key(row[key] or "") for key in ("clique", "tray"))
+    return rank(row["severity"]), row["layer"], clique, tray, row["code"]
 
 
-def _layer(name: str, word: str, failures: list[dict[str, str]]) -> Layer:
+def _layer(name: str, word: str, failures: Iterable[Finding]) -> Layer:
     own = [row["severity"] for row in failures if row["layer"] == name]
     return Layer(
         name=name,
         checked=word == CHECKED,
         why_not="" if word == CHECKED else word.removeprefix("skipped:").strip(),
-        failures={severity: own.count(severity) for severity in view.SEVERITIES if severity in own},
+        failures={severity: own.count(severity) for severity in SEVERITIES if severity in own},
     )

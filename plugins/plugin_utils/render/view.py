@@ -17,13 +17,13 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, Subject
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import DOWN, DRAINED, RESERVED, WORDS
 
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, *WORDS, model.STALE, model.CONFLICT, model.UNPLACED)
-SEVERITIES = ("error", "warning", "info")
 # A tray is shown by the first of these that is its health or state, and a domain by the first of its trays.
 TROUBLE = (model.UNHEALTHY, model.CONFLICT, DOWN, DRAINED, model.DEGRADED, model.STALE, model.UNKNOWN, RESERVED)
 WORST_FIRST = (*TROUBLE, model.HEALTHY)
@@ -206,9 +206,9 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
     domains: dict[str, list[str]] = {}
     for block in fabric.blocks():
         domains.setdefault(cliques[block.clique].domain, []).extend(block.trays)
-    for name in model.natural_sorted(fabric.domains):
+    for name in natural_sorted(fabric.domains):
         domains.setdefault(name, [])
-    unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
+    unplaced = natural_sorted(name for name in state.trays if name not in fabric.trays)
     drawn = (_domain(fabric, name, cliques, trays, base, tray_of) for name, trays in domains.items())
     return Figure(
         domains=tuple(drawn),
@@ -218,11 +218,6 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
         has_state=any(tray["source"] for tray in state.trays.values()),
         has_jobs=jobs is not None,
     )
-
-
-def severity_rank(severity: object) -> int:
-    """The place of a severity, worst first; one that is not known comes last."""
-    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
 
 
 def counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
@@ -295,7 +290,7 @@ def _domain(
 ) -> Domain:
     """A domain with its trays in their slots."""
     domain = fabric.domains[name]
-    names = model.natural_sorted(names)
+    names = natural_sorted(names)
     index_of = {tray: fabric.trays[tray]["tray_index"] for tray in names}
     known = [at for at in index_of.values() if at is not None]
     if known and max(known) - base >= domain["expected_trays"]:
@@ -339,9 +334,9 @@ def _findings(fabric: model.Fabric, state: model.State) -> list[Finding]:
     def key(finding: Finding) -> tuple[Any, ...]:
         gpu = finding.get("gpu")
         return (
-            severity_rank(finding.get("severity")),
-            model.natural_key(str(finding.get("clique") or "")),
-            model.natural_key(str(finding.get("tray") or "")),
+            rank(finding.get("severity")),
+            natural_key(str(finding.get("clique") or "")),
+            natural_key(str(finding.get("tray") or "")),
             gpu if isinstance(gpu, int) else -1,
             str(finding.get("code")),
             str(finding.get("message")),

@@ -11,31 +11,30 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import objects
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 
 WORKLOADS = ("statefulset", "jobset", "lws", "kai", "kueue", "nvbandwidth", "two-cliques")
 MAX_NAME = 50
 
 
-def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
-    """``kubernetes/example-*.yaml``; below ``kubernetes/<cluster>/`` where several share the fabric."""
-    environment = schedulers.environment("examples")
-    texts = {}
-    for cluster in schedulers.clusters(fabric):
-        topology = schedulers.describe(fabric, cluster, context.topology)
-        if not topology.cliques:
-            continue
-        values = {**_values(topology), "gpus_by_dra": context.gpus_by_dra}
-        for name in WORKLOADS:
-            text = environment.get_template(f"{name}.yaml.j2").render(values).strip()
-            if text:
-                texts[f"{schedulers.folder(cluster)}/example-{name}.yaml"] = f"{schedulers.HEAD}{text}\n"
+@schedulers.of_each_cluster
+def render(topology: Topology, context: RenderContext) -> dict[str, str]:
+    """``example-<workload>``, of the workloads that fit; none for a cluster without cliques."""
+    if not topology.cliques:
+        return {}
+    values = {**_values(topology), "gpus_by_dra": context.gpus_by_dra}
+    made, texts = objects.environment("examples"), {}
+    for name in WORKLOADS:
+        text = made.get_template(f"{name}.yaml.j2").render(values).strip()
+        if text:
+            texts[f"example-{name}"] = f"{text}\n"
     return texts
 
 
-def _values(topology: schedulers.Topology) -> dict[str, Any]:
+def _values(topology: Topology) -> dict[str, Any]:
     """The variables of the templates.
 
     power_of_two: the largest one that is not above a clique's number of nodes: 16 of 18, so two trays are spare.

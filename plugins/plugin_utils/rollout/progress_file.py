@@ -16,9 +16,9 @@ from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import MAX_FLEET_FILE
 
 SCHEMA_VERSION = 1
 # States of a clique in the progress file. Skipped: a tray was unreachable when the wave started, which is no failure.

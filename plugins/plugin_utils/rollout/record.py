@@ -13,6 +13,7 @@ from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress_file import (
     FAILED,
@@ -60,11 +61,7 @@ class Record:
 
     def by_clique(self, trays: Iterable[str]) -> Wave:
         """Clique -> those of these trays that are in it; trays without a place are left out."""
-        found: Wave = {}
-        for tray in trays:
-            if tray in self.trays:
-                found.setdefault(self.trays[tray][0], []).append(tray)
-        return found
+        return equal((self.trays[tray][0], tray) for tray in trays if tray in self.trays)
 
     def nodes(self, trays: Iterable[str]) -> list[str]:
         """The node names of these trays in Slurm."""

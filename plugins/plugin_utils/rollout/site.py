@@ -12,7 +12,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")
@@ -122,10 +123,7 @@ def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -
     both = sorted(inventory.trays.keys() & set(inventory.controllers))
     if both:
         yield f"site_tray_hosts: {summarize(both)} of group slurm_controller would be a tray too; exclude that group"
-    by_address: dict[str, list[str]] = {}
-    for name, address in inventory.trays.items():
-        by_address.setdefault(address, []).append(name)
-    for address, names in by_address.items():
+    for address, names in equal((address, name) for name, address in inventory.trays.items()).items():
         if len(names) > 1:
             yield f"ansible_host: {summarize(sorted(names))} have the same address {address}; give each tray its own"
 

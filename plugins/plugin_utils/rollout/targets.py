@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 TAGS: dict[str, tuple[str, ...]] = {
     "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),

@@ -12,14 +12,9 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    HEALTHY,
-    PRESENT,
-    Fabric,
-    State,
-    natural_sorted,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import HEALTHY, PRESENT, Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown, similar
 
 Wave = dict[str, list[str]]
 """Clique -> its trays of this run."""

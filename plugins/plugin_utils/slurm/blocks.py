@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, linter
 
 T = TypeVar("T")

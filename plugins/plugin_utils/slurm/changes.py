@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
     TIERS_HEADER,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Topology, documents
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
 # The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is

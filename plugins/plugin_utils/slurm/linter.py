@@ -45,6 +45,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     Topology,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 
 # A rule yields the case and the values of the finding for each objection; each finding has the value version as well.
 Objection = tuple[str, dict[str, Any]]
@@ -401,10 +402,7 @@ def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
 
 def _node_lines(candidate: Candidate) -> Iterator[tuple[list[str], list[tuple[str, str]], dict[str, Any]]]:
     """The nodes of each value of Topology= in slurm.conf, its (topology, unit) pairs, and the finding's values."""
-    nodes_of: dict[str, list[str]] = {}
-    for node, text in candidate.node_topologies.items():
-        nodes_of.setdefault(text, []).append(node)
-    for text, nodes in nodes_of.items():
+    for text, nodes in equal((text, node) for node, text in candidate.node_topologies.items()).items():
         units = [part.partition(":")[::2] for part in text.split(",") if part]
         yield nodes, units, {"nodes": summarize(nodes, 2), "topology": text}
 

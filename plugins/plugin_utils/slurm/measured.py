@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hard
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.slurmd_host import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
 
 # The most CPUs that a Linux kernel is built for (CONFIG_NR_CPUS: 8192 on x86-64, less on arm64); Slurm's fields have 16

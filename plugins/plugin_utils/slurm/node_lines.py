@@ -12,7 +12,7 @@ alone decides it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,15 +22,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.measured import Trays
 
+T = TypeVar("T")
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
 # The driver's number of channels unless NVreg_ImexChannelCount is set.
 DRIVER_CHANNELS = 2048
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,6 @@ def nodes_of(
     return made
 
 
-def _groups(nodes: Iterable[Node], key: Callable[[Node], T]) -> dict[T, list[Node]]:
-    """The nodes with one key, in their order."""
-    found: dict[T, list[Node]] = {}
-    for node in nodes:
-        found.setdefault(key(node), []).append(node)
-    return found
-
-
 def render(options: Arguments, nodes: Sequence[Node], trays: Trays, before: Mapping[str, str]) -> Rendered:
     """What the files of a cluster have of its trays.
 
@@ -118,7 +110,7 @@ def _records(
         raise SlurmError("The hardware of no tray is known, from this run or before: make one tray reachable.")
     everywhere = _most_common(map(_frozen, records.values()))
     findings = []
-    for clique, here in _groups(nodes, lambda node: node.clique).items():
+    for clique, here in equal((node.clique, node) for node in nodes).items():
         # One tray alone does not decide for its clique.
         known = Counter(_frozen(records[node.name]) for node in here if node.name in records).most_common(1)
         usual = known[0][0] if known and known[0][1] > 1 else everywhere
@@ -199,7 +191,7 @@ def _lines(options: Arguments, nodes: Sequence[Node], records: Mapping[str, Reco
         return " ".join([*keys, *(f"{key}={_value(value)}" for key, value in keys_of_site.items())])
 
     lines = [HEADER]
-    kinds = _groups(nodes, lambda node: (node.clique, bool(node.address), rest(node)))
+    kinds = equal(((node.clique, bool(node.address), rest(node)), node) for node in nodes)
     for (_clique, has_address, keys), members in kinds.items():
         names = _folded(members)
         if has_address:
@@ -211,7 +203,7 @@ def _lines(options: Arguments, nodes: Sequence[Node], records: Mapping[str, Reco
 
 
 def _gpus(nodes: Sequence[Node]) -> dict[str, int]:
-    kinds = _groups((node for node in nodes if node.gpus), lambda node: (node.clique, node.gpus))
+    kinds = equal(((node.clique, node.gpus), node) for node in nodes if node.gpus)
     return {_folded(members): gpus for (_clique, gpus), members in kinds.items()}
 
 

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     TrayState,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 WORDS = DOWN, DRAINED, RESERVED = ("down", "drained", "reserved")
 _NEVER_OBSERVED = TrayState(

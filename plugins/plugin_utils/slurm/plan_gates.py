@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 
 # A folded list up to this length is shown; names that do not fold are summarized.
 MAX_HOSTLIST = 120
@@ -115,7 +115,7 @@ def _vanishes(step: Step) -> Iterator[str]:
     if gone:
         nodes = [node for name in gone for node in sorted(step.live[name])]
         lost = [node for name in gone for node in step.lost(name)]
-        yield f"Block {summarize(gone)} would have no node left of {_hostlist(nodes)}{_unplaced(lost)}"
+        yield f"Block {summarize(gone)} would have no node left of {names(nodes, MAX_HOSTLIST)}{_unplaced(lost)}"
 
 
 def _shrinks(step: Step) -> Iterator[str]:
@@ -130,7 +130,8 @@ def _lose_block(step: Step) -> Iterator[str]:
     # The nodes of a block that vanishes or shrinks are in the sentence of that gate.
     lost = [node for name in step.live if not (step.vanishes(name) or step.shrinks(name)) for node in step.lost(name)]
     if lost:
-        yield f"{count(len(lost), 'node')} would lose {'its' if len(lost) == 1 else 'their'} block ({_hostlist(lost)})"
+        whose = "its" if len(lost) == 1 else "their"
+        yield f"{count(len(lost), 'node')} would lose {whose} block ({names(lost, MAX_HOSTLIST)})"
 
 
 def _base_shrinks(step: Step) -> Iterator[str]:
@@ -167,12 +168,7 @@ def _sizes_change(step: Step) -> Iterator[str]:
 
 
 def _unplaced(nodes: list[str]) -> str:
-    return f", and {_hostlist(nodes)} would be in no block" if nodes else ""
-
-
-def _hostlist(nodes: list[str]) -> str:
-    folded = fold(nodes)
-    return folded if len(folded) <= MAX_HOSTLIST else summarize(nodes)
+    return f", and {names(nodes, MAX_HOSTLIST)} would be in no block" if nodes else ""
 
 
 GATES = {

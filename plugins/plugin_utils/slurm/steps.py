@@ -19,13 +19,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import OPTIONS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
 from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, reporting, settings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
@@ -101,6 +102,8 @@ class SteppedAction(GuardedAction):
         arguments = {**given, **values, "step": step, "change": change}
         answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, self.SCHEMA, self.end)
         self.warnings += answer.pop("warnings", [])
+        if answer.pop("restarted", False):
+            self.warnings.append(RESTARTED)
         # The planned change, with the text of each file.
         answer.pop("invocation", None)
         if answer.get("failed") or answer.get("unreachable"):

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import TIERS_HEADER
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.partitions import Partition
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
 TOPOLOGY_SINCE = (25, 5, 0)  # PartitionName=... Topology=

@@ -28,7 +28,7 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 FABRIC_FILE = "fabric_file"
 LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest", "slurm")

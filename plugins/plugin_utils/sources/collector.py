@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, text
 
 MAX_TRAYS = 500_000
 

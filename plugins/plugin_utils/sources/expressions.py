@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 # The pattern comes from the site, the text does not: this bounds the cost of a match.
 MAX_TEXT = 1024

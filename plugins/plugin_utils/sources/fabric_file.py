@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 
 def path_of(option: Any, directory: str, name: str = FABRIC_FILE) -> str:

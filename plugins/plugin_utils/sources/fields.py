@@ -23,9 +23,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Address,
     Observation,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import (
     CLUSTER_NAME,
     CLUSTER_UUID,
     GPU_UUID,
@@ -33,13 +32,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     SERIAL,
     TIME,
     VERSION,
-    Object,
     identity,
     is_address,
-    sentence,
     text,
-    whole,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 MAX_LIST = 1024
 _HEALTH = re.compile("|".join((HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN)))

@@ -15,21 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import DOCUMENTATION
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import CLUSTER_NAME, HOST_ADDRESS, NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    CLUSTER_NAME,
-    HOST_ADDRESS,
-    NODE_NAME,
-    shown,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 VARIABLES = {"fabric_file", "imex_network"} | {
     f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION) if option not in ("fabric_file", "trays")
@@ -115,9 +111,11 @@ class Hosts:
 
     def __init__(self, hostvars: Any, evaluate: Callable[[str, Variables], Any]) -> None:
         self._hostvars, self._evaluate = hostvars, evaluate
+        # Tray -> its result of a reading by ssh; None where a task has registered the results.
+        self.results: Mapping[str, Result] | None = None
 
     def registered(self, trays: Sequence[str], register: str) -> list[Observation]:
-        """An observation of each tray with its settings, from the results that a task of this run has registered.
+        """An observation of each tray with its settings, from `results`, or those that a task of this run registered.
 
         The variables are read without templating: the answer of a tray must never be a template, and templating is
         slow for ten thousand hosts.
@@ -127,13 +125,15 @@ class Hosts:
                 "trays: is empty, so no tray was observed in this run; check the pattern of the trays and --limit"
             )
         observations, registered = [], False
-        own, misplaced = self._variables("localhost") or {}, set()
+        own, misplaced = self.variables("localhost") or {}, set()
         for name in map(str, trays):
-            variables = self._variables(name)
+            variables = self.variables(name)
             if variables is None:
                 raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
-            registered = registered or register in variables
-            observations.append(self._applied(ansible_facts.observe(name, variables.get(register)), variables))
+            results, key = (variables, register) if self.results is None else (self.results, name)
+            registered = registered or key in results
+            report = tray_report.read(name, results.get(key))
+            observations.append(self._applied(report.observation(ansible_facts.SOURCE), variables))
             differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
             if differ and not trust.foreign_variables(variables.get("ansible_facts")):
                 misplaced |= differ
@@ -155,13 +155,13 @@ class Hosts:
 
         PlacementError for an expression of the site that fails, and for an invalid name.
         """
-        variables = self._variables(observation.tray)
+        variables = self.variables(observation.tray)
         return observation if variables is None else self._applied(observation, variables)
 
     def _applied(self, observation: Observation, variables: Variables) -> Observation:
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         if foreign:
-            return ansible_facts.refuse(observation.tray, observation.source, foreign)
+            return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
             for field, (form, noun) in _SETTINGS.items():
@@ -174,14 +174,14 @@ class Hosts:
                 if value is not None:
                     changes[field] = str(value)
             with contextlib.suppress(AnsibleError):
-                address = self._value(variables, "ansible_host")
+                address = self.value(variables, "ansible_host")
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
-        except _OverriddenError as error:
-            return ansible_facts.refuse(observation.tray, observation.source, error.args[0])
+        except OverriddenError as error:
+            return _refused(observation, error.args[0])
         return replace(observation, **changes) if changes else observation
 
-    def _variables(self, name: str) -> Variables | None:
+    def variables(self, name: str) -> Variables | None:
         """The variables of a host, not templated; None for a name that is not in the inventory."""
         if self._hostvars is None or name not in self._hostvars:
             return None
@@ -190,28 +190,38 @@ class Hosts:
 
     def _setting(self, host: str, variables: Variables, name: str) -> Any:
         try:
-            return self._value(variables, name)
+            return self.value(variables, name)
         except AnsibleError as error:
             raise PlacementError(
                 f"{name}: cannot be evaluated for {host} ({error}); use variables of the inventory, no facts"
             ) from None
 
-    def _value(self, variables: Variables, name: str) -> Any:
+    def value(self, variables: Variables, name: str) -> Any:
         """A variable of the site; its template sees no facts, by which a tray could take another's name."""
         value = variables.get(name)
         if not isinstance(value, str) or "{" not in value:
             return value
-        facts = {str(name) for name in variables.get("ansible_facts") or ()}
-        # Ansible never makes this one a variable.
-        hidden = {"ansible_facts", *facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
+        hidden = {"ansible_facts", *self.names_of_facts(variables)}
         try:
             return self._evaluate(value, {name: own for name, own in variables.items() if name not in hidden})
         except AnsibleError:
             used = sorted(hidden.intersection(_WORD.findall(value)))
             if used and "ansible_facts" not in used:
-                raise _OverriddenError(used) from None
+                raise OverriddenError(used) from None
             raise
 
+    @staticmethod
+    def names_of_facts(variables: Variables) -> set[str]:
+        """The names under which the facts of a host may be variables of it."""
+        facts = {str(name) for name in variables.get("ansible_facts") or ()}
+        # Ansible never makes this one a variable.
+        return {*facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
 
-class _OverriddenError(Exception):
+
+def _refused(observation: Observation, names: list[str]) -> Observation:
+    """What stays of an observation of a tray whose facts set these variables of the site."""
+    return tray_report.foreign(observation.tray, names).observation(observation.source)
+
+
+class OverriddenError(Exception):
     """Facts of a host have the names, which are its argument, of variables that a template of the site uses."""

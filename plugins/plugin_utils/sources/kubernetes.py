@@ -22,20 +22,12 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ku
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import PAGE, ApiServer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import TIME, identity, is_address, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    TIME,
-    Object,
-    as_list,
-    identity,
-    is_address,
-    mapped,
-    text,
-    whole,
-)
 
 SOURCE = "kubernetes"
 OPTIONS = documented(source_kubernetes.ModuleDocFragment.DOCUMENTATION, SOURCE)

@@ -1,30 +1,27 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The probe: the archive of modules that the source ssh sends to a tray's Python, which prints the facts of that tray.
+"""The probe: the archive of modules that is sent to a tray's Python, which prints the result of fabric_facts there.
 
-It is a zip of the sources of module_utils that gpu/probe.py imports, so a tray needs only Python 3.9 with its standard
+It is a zip of the sources that module_utils/probe.py imports, so a tray needs only Python 3.9 with its standard
 library. The archive stays in the tray's memory; no file is written there.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import io
+import json
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import probe
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.probe import BEGIN, END
+from ansible_collections.rackscale.nvlink.plugins.module_utils import probe, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.probe import BEGIN, END
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_document
 
-MODULES = (
-    *("child", "errors", "host_findings", "interfaces", "text"),
-    *("gpu.constants", "gpu.facts", "gpu.nvidia_smi", "gpu.nvml", "gpu.probe", "gpu.readings"),
-)
-"""What gpu/probe.py imports of module_utils, with itself; a unit test compares them."""
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 
 # 8 is MFD_NOEXEC_SEAL. Kernels with this sysctl know the flag, and may require it.
@@ -32,40 +29,57 @@ _MEMFD_FLAGS = 'os.MFD_CLOEXEC|8*os.path.exists("/proc/sys/vm/memfd_noexec")'
 # Reads the archive from standard input. No character that a shell would interpret within single quotes.
 BOOTSTRAP = (
     f'import os,sys;n=os.memfd_create("nvlink-probe",{_MEMFD_FLAGS});os.write(n,sys.stdin.buffer.read());'
-    f'sys.path.insert(0,"/proc/self/fd/%d"%n);from {PACKAGE}.gpu import probe;probe.main(sys.argv[1:])'
+    f'sys.path.insert(0,"/proc/self/fd/%d"%n);from {PACKAGE} import probe;probe.main(sys.argv[1:])'
 )
 
 
-def arguments(backend: str, nvidia_smi: str, timeout: float, limit: int) -> list[str]:
+def arguments(options: subsets.Options, limit: int) -> list[str]:
     """The arguments of a tray's Python; the probe ends itself after `limit` seconds."""
     # -I and -S: the tray's environment, site-packages and home directory are ignored.
-    return ["-I", "-S", "-c", BOOTSTRAP, backend, nvidia_smi, str(timeout), str(limit)]
+    return ["-I", "-S", "-c", BOOTSTRAP, json.dumps(options._asdict()), str(limit)]
 
 
 @functools.cache
 def archive() -> bytes:
     """The zip that a tray's Python imports the modules from."""
-    directory = Path(probe.__file__).parents[1]
-    written = io.BytesIO()
+    folder = PurePosixPath(PACKAGE.replace(".", "/"))
+    written, sources = io.BytesIO(), _sources()
+    packages = {folder, *folder.parents, *((folder / path).parent for path in sources)} - {PurePosixPath()}
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
-        folder = PurePosixPath(PACKAGE.replace(".", "/"))
-        for package in (folder / "gpu", folder, *folder.parents[:-1]):
+        for package in sorted(packages):
             file.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
         # Without modification times, so that equal sources give equal bytes.
-        for name in MODULES:
-            path = f"{name.replace('.', '/')}.py"
-            file.writestr(zipfile.ZipInfo(f"{folder}/{path}"), (directory / path).read_bytes(), zipfile.ZIP_DEFLATED)
+        for path, source in sources.items():
+            file.writestr(zipfile.ZipInfo(f"{folder}/{path}"), source, zipfile.ZIP_DEFLATED)
     return written.getvalue()
 
 
-def facts_in(output: bytes) -> dict[str, Any] | None:
-    """The facts in the output of a tray; None if there are none, or only part of them."""
+def _sources() -> dict[str, bytes]:
+    """Path below module_utils -> source, of the probe and of all that it imports, in functions too."""
+    root = Path(probe.__file__).parent
+    found: dict[str, bytes] = {}
+    waiting = ["probe.py"]
+    while waiting:
+        path = waiting.pop()
+        if path not in found and (root / path).is_file():
+            found[path] = (root / path).read_bytes()
+            for node in ast.walk(ast.parse(found[path])):
+                module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                if isinstance(node, ast.ImportFrom) and module.startswith(f"{PACKAGE}."):
+                    below = module[len(PACKAGE) + 1 :].replace(".", "/")
+                    # The module itself, or each name is one.
+                    waiting += [f"{below[:-1]}.py", *(f"{below}{name.name}.py" for name in node.names)]
+    return found
+
+
+def answer_in(output: bytes) -> dict[str, Any] | None:
+    """The result in the output of a tray; None if there is none, or only part of it."""
     begin = output.rfind(BEGIN.encode())
     end = output.find(END.encode(), begin)
     if begin < 0 or end < 0:
         return None
     try:
-        facts = json_document(output[begin + len(BEGIN) : end], MAX_OUTPUT)
+        answer = json_document(output[begin + len(BEGIN) : end], MAX_OUTPUT)
     except (ValueError, RecursionError):
         return None
-    return facts if isinstance(facts, dict) else None
+    return answer if isinstance(answer, dict) else None

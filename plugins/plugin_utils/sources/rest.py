@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_rest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
     Options,
@@ -22,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import CHECKS, observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, json_document
 
 SOURCE = "rest"
 OPTIONS = documented(source_rest.ModuleDocFragment.DOCUMENTATION, SOURCE)

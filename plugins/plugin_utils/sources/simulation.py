@@ -18,10 +18,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     SourceResult,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError, check_options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 SOURCE = "simulation"
 SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_per_rack")

@@ -24,16 +24,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     parse_show_topology,
     parse_topoconf,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, check_count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    NODE_NAME,
-    TooManyValuesError,
-    check_count,
-    sentence,
-    shown,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
 
 SOURCE = "slurm"
 OPTIONS = documented(source_slurm.ModuleDocFragment.DOCUMENTATION, SOURCE)

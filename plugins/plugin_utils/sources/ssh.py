@@ -1,45 +1,34 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source ssh: read every tray by a probe over ssh, from one process, through gateways where there are any.
-
-A tray may print anything, without end, or nothing: at most MAX_OUTPUT of it is kept, and it has connect_timeout +
-command_timeout seconds, so the run ends.
-"""
+"""Source ssh: read the GPUs of every tray over ssh, from one process, through gateways where there are any."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-import shlex
 import shutil
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import grouped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, gateways, probe
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, gateways, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 SOURCE = "ssh"
 OPTIONS = documented(source_ssh.ModuleDocFragment.DOCUMENTATION, SOURCE)
 
-# Exit statuses of a shell that cannot run the tray's Python.
-_NO_PYTHON = (126, 127)
-# A line of ssh that says less than the one before it, where there is one.
-_VAGUE = re.compile(r"Host key verification failed\.|Disconnected from .*")
-_SECONDS_BETWEEN_PROGRESS = 1.0
 _MAX_TEXT = 1024 * 1024
 _BRACKETS = re.compile(r"\[([^]]*)")
 _RANGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
@@ -48,15 +37,13 @@ _ODD_RANGE = re.compile(r"[^0-9,/-]|(?<![0-9])-|[0-9]{21}")
 
 
 class ClientConfig(NamedTuple):
-    """How ssh runs the probe on trays. ssh: the program with its options. seconds: those that one tray has."""
+    """How ssh runs the probe on trays. ssh: the program with its options."""
 
     ssh: list[str]
     to_trays: list[str]
     """Further options of ssh to trays."""
-    command: list[str]
-    """The tray's Python with its arguments."""
-    fanout: int
-    seconds: int
+    python: str
+    question: reading.Question
 
 
 def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> SourceResult:
@@ -66,16 +53,29 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
     trays = _trays(checked, known)
     jump = _gateways(checked, trays, reporter)
     try:
-        observed = asyncio.run(_read(trays, jump, config, reporter))
+        results = asyncio.run(_read(trays, jump, config, reporter))
     except OSError as error:
         why = error.strerror or error
         raise SourceError(f"{SOURCE}: cannot start ssh ({why}); correct the option ssh, or lower fanout") from error
-    reporter.v(_progress(observed, trays))
-    problems = [(tray, row.problem) for tray, row in observed.items() if not row.reachable]
+    observed = [tray_report.read(tray, result).observation(SOURCE) for tray, result in results.items()]
+    problems = [(row.tray, row.problem) for row in observed if not row.reachable]
     if problems:
         these = f"{len(problems)} of {count(len(trays), 'tray')}"
-        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(causes.grouped(problems))})")
-    return SourceResult([observed[tray] for tray in trays])
+        reporter.warning(f"{SOURCE}: {these} returned no facts ({'; '.join(grouped(problems))})")
+    return SourceResult(observed)
+
+
+async def _read(
+    trays: Mapping[str, str], jump: Mapping[str, str], config: ClientConfig, reporter: Reporter
+) -> dict[str, Result]:
+    """Read all trays; trays: tray -> its address, jump: tray -> its gateway."""
+    ssh, question = [config.ssh[0], *config.to_trays, *config.ssh[1:]], config.question
+    async with gateways.connected(jump.values(), config.ssh, question.fanout, question.seconds) as connections:
+        targets = {
+            tray: reading.Target(address, ssh, (config.python,), connections[jump[tray]] if tray in jump else None)
+            for tray, address in trays.items()
+        }
+        return await reading.read(targets, question, reporter, SOURCE)
 
 
 # --- The options.
@@ -93,23 +93,30 @@ def _client_config(options: Options) -> ClientConfig:
     return ClientConfig(
         ssh=[ssh, *own],
         to_trays=[*([f"-oPort={port}"] if port else []), *(["-l", user] if user else [])],
-        command=[options.text("python") or "/usr/bin/python3", *_probe(options, command_timeout)],
-        fanout=options.whole("fanout", 64, 1, 4096),
-        seconds=connect_timeout + command_timeout,
+        python=options.text("python") or reading.PYTHON,
+        question=reading.Question(
+            _asked(options, command_timeout),
+            command_timeout,
+            connect_timeout + command_timeout,
+            options.whole("fanout", reading.FANOUT, 1, 4096),
+        ),
     )
 
 
-def _probe(options: Options, command_timeout: int) -> list[str]:
-    """The arguments of a tray's Python; the options of fabric_facts are checked by its own function."""
-    backend, nvidia_smi = options.text("backend") or "auto", options.text("nvidia_smi") or "nvidia-smi"
-    timeout = options.number("timeout", 20.0, 0.1, 3600)
+def _asked(options: Options, command_timeout: int) -> subsets.Options:
+    """The options of fabric_facts, checked by its own function."""
+    asked = subsets.Options(
+        backend=options.text("backend") or "auto",
+        nvidia_smi=options.text("nvidia_smi") or "nvidia-smi",
+        timeout=options.number("timeout", 20.0, 0.1, 3600),
+    )
     try:
-        check_options(backend, nvidia_smi, timeout)
+        subsets.check_options(asked)
     except NvlinkError as error:
         raise SourceError(f"{SOURCE}: {str(error).rstrip('.')}") from None
-    if timeout >= command_timeout:
-        raise options.wrong("command_timeout", f"is {command_timeout}, use more than timeout, {timeout:g}")
-    return probe.arguments(backend, nvidia_smi, timeout, command_timeout)
+    if asked.timeout >= command_timeout:
+        raise options.wrong("command_timeout", f"is {command_timeout}, use more than timeout, {asked.timeout:g}")
+    return asked
 
 
 def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
@@ -171,64 +178,3 @@ def _nodes(options: Options, key: str, texts: Iterable[Any]) -> NodeSet:
         if tray_name(str(name)) is None:
             raise options.wrong(key, f"has {shown(str(name))}, which is not a valid tray name")
     return nodes
-
-
-# --- The run.
-
-
-async def _read(
-    trays: Mapping[str, str], jump: Mapping[str, str], config: ClientConfig, reporter: Reporter
-) -> dict[str, Observation]:
-    """Read all trays, config.fanout at a time; trays: tray -> its address, jump: tray -> its gateway."""
-    observed: dict[str, Observation] = {}
-    reported_at = time.monotonic()
-    archive, command = probe.archive(), f"exec {shlex.join(config.command)}"
-    async with gateways.connected(jump.values(), config.ssh, config.fanout, config.seconds) as connections:
-        for tray, name in jump.items():
-            if failed := connections[name].failed:
-                problem = f"its gateway {name} cannot be used ({_reason(failed, config)})"
-                observed[tray] = Observation(tray, SOURCE, reachable=False, problem=problem)
-
-        async def read(tray: str) -> None:
-            nonlocal reported_at
-            gateway = connections[jump[tray]] if tray in jump else None
-            through, to = gateway.client_options() if gateway else [], ["--", trays[tray]]
-            argv = [config.ssh[0], *through, *config.to_trays, *config.ssh[1:], *to, command]
-            observed[tray] = _observation(tray, await fanout.run(argv, archive, config.seconds), config, gateway)
-            if time.monotonic() - reported_at >= _SECONDS_BETWEEN_PROGRESS:
-                reported_at = time.monotonic()
-                reporter.v(_progress(observed, trays))
-
-        await fanout.each([tray for tray in trays if tray not in observed], config.fanout, read)
-    return observed
-
-
-def _progress(observed: Mapping[str, Observation], trays: Mapping[str, str]) -> str:
-    answered = sum(row.reachable for row in observed.values())
-    return f"{SOURCE}: {len(observed)} of {len(trays)} trays done, {answered} returned facts"
-
-
-def _observation(tray: str, ended: fanout.Ended, config: ClientConfig, gateway: gateways.Gateway | None) -> Observation:
-    facts = None if len(ended.output) > MAX_OUTPUT else probe.facts_in(ended.output)
-    if facts is not None:
-        return from_facts(tray, facts, SOURCE)
-    problem = gateway.problem(ended.errors) if gateway and ended.rc == 255 else ""
-    return Observation(tray, SOURCE, reachable=False, problem=problem or _reason(ended, config))
-
-
-def _reason(ended: fanout.Ended, config: ClientConfig) -> str:
-    """The reason for output of a tray without facts; of ssh the last line that is not vague."""
-    lines = [line.strip() for line in ended.errors.splitlines() if line.strip()]
-    clear = [line for line in lines if not _VAGUE.fullmatch(line)] or lines
-    last = sentence(clear[-1]) if clear else ""
-    if len(ended.output) > MAX_OUTPUT:
-        return f"it prints more than {MAX_OUTPUT // 1024} KiB"
-    if ended.rc is None:
-        return f"no response within {config.seconds} s"
-    if ended.rc == 255:
-        return causes.cause(last or "ssh failed without a message")
-    if ended.rc in _NO_PYTHON:
-        return f"no Python at {sentence(config.command[0])}"
-    if any(error in last for error in ("AttributeError", "ImportError", "ModuleNotFoundError", "SyntaxError")):
-        return f"its Python is too old or incomplete ({last})"
-    return f"it printed no facts ({last})" if last else f"it printed no facts (exit status {ended.rc})"

@@ -30,21 +30,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax impo
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import plain_yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import check_count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.redaction import texts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
-    Object,
-    as_list,
-    check_count,
-    identity,
-    mapped,
-    sentence,
-    shown,
-    texts,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
 
 SOURCE = "topograph"
 REQUEST = ("url", "provider", "engine", "nodes", "poll_interval")

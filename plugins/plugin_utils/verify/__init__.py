@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare hardware, fabric file, Slurm, IMEX and Kubernetes: evidence in, a verdict out. Pure functions.
 
-Each layer has one module with a `check`. correlation.py decides which failure is the root cause of which, failure.py
-takes the cause and the command of each code from the findings. docs/verify.md describes the verdict.
+Each layer has one module with a `check`. correlation.py decides which failure is the root cause of which;
+findings/model.py has the cause and the next step of each code. docs/verify.md describes the verdict.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table as findings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ACTIONS, CATALOGUE, ERROR, INFO
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict, remedy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     channels_check,
     correlation,
-    failure,
     hardware_check,
     imex_check,
     kubernetes_check,
@@ -29,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
-Check = Callable[[Evidence], Iterator[failure.Failure]]
+Check = Callable[[Evidence], Iterator[Finding]]
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     (findings.FABRIC_FILE, hardware_check.check),
@@ -44,7 +44,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 """Layer and check. hardware.check covers the layers hardware and fabric_file."""
 
-CHECKED = "checked"
 _ON_TRAYS = (findings.HARDWARE, findings.DRIVER, findings.CHANNELS, findings.IMEX)
 
 
@@ -66,7 +65,7 @@ def layers(evidence: Evidence) -> dict[str, str]:
     return found
 
 
-def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
+def verify(evidence: Evidence, checked_at: str) -> Verdict:
     """The verdict. checked_at: RFC 3339, in UTC."""
     checked = layers(evidence)
     rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
@@ -89,7 +88,7 @@ def verify(evidence: Evidence, checked_at: str) -> failure.Verdict:
     }
 
 
-def acknowledge(evidence: Evidence, row: failure.Failure) -> None:
+def acknowledge(evidence: Evidence, row: Finding) -> None:
     """Make a failure a note that is about trays in repair alone, until the first of their dates."""
     entries = [evidence.acknowledged.get(tray) for tray in row["trays"]]
     if row["severity"] != INFO and (known := [entry for entry in entries if entry]) and len(known) == len(entries):
@@ -98,10 +97,9 @@ def acknowledge(evidence: Evidence, row: failure.Failure) -> None:
         row["message"] += f" {entry.get('who')} has acknowledged it until {entry['until']} ({entry.get('reason')})."
 
 
-def remediation(evidence: Evidence, failed: failure.Failure, trays: Sequence[str]) -> str:
+def remediation(evidence: Evidence, failed: Finding, trays: Sequence[str]) -> str:
     """The command of a failure's action or code, with the names of these trays, its clique and the fabric file."""
-    row = CATALOGUE[failed["code"]]
-    text = ACTIONS.get(failed["action"]) or row.command or row.remedy
+    text = remedy(failed["code"], failed["action"])
     placed = [evidence.fabric.trays.get(tray) or {"slurm_node": tray, "kubernetes_node": tray} for tray in trays]
     names = {
         "{tray}": ",".join(trays),

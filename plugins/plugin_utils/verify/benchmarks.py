@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, HARDWARE, SLURM
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 OF_EACH_TRAY = ("dcgmi_diag",)
 _PLACE = re.compile(r"node=(\S*) address=(\S*) channels=(\S*)")
@@ -25,7 +26,7 @@ def evaluate(
     tray_of: Mapping[str, str],
     programs: Sequence[Mapping[str, Any]],
     isolated: bool | None,
-) -> Iterator[Failure]:
+) -> Iterator[Finding]:
     """The failures of one block.
 
     row: as module_utils/slurm/benchmark.py returns it. tray_of: node -> tray of the block. programs: name, kind,
@@ -44,7 +45,7 @@ def evaluate(
 
 def _placement(
     row: Mapping[str, Any], clique: str, tray_of: Mapping[str, str], isolated: bool | None
-) -> Iterator[Failure]:
+) -> Iterator[Finding]:
     ran: list[str] = []
     channels: list[set[str]] = []
     for job in map(mapped, as_list(row.get("placement"))):
@@ -79,7 +80,7 @@ def _placement(
 
 def _program(
     job: Mapping[str, Any], program: Mapping[str, Any], clique: str, trays: Sequence[str]
-) -> Iterator[Failure]:
+) -> Iterator[Finding]:
     """trays: in the order of the job's tasks, which is that of the nodes' names in Slurm."""
     if job.get("rc") is None:
         message = f"{program['name']} on clique {clique} did not end in time."
@@ -92,7 +93,7 @@ def _program(
 
 def _read(
     job: Mapping[str, Any], program: Mapping[str, Any], text: str, clique: str, tray: str | None
-) -> Iterator[Failure]:
+) -> Iterator[Finding]:
     """Failures of one output, of a tray or of the whole clique."""
     where = f"{program['name']} on {f'{tray} of ' if tray else ''}clique {clique}"
     try:

@@ -9,25 +9,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CHANNELS, ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off", "imex_channel_missing")
 """Codes of findings on a tray's IMEX that belong to this layer."""
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer channels."""
     for clique in evidence.fabric.cliques:
-        present = {
-            tray: _devices(evidence, tray) for tray in evidence.answered(clique) if evidence.part(tray, "channels")
-        }
-        supported = [tray for tray in present if (evidence.part(tray, "channels") or {}).get("major") is not None]
-        expected = set(evidence.channels) or _usual([present[tray] for tray in supported])
-        for tray, minors in present.items():
-            missing = sorted(expected - minors)
+        read = {tray: evidence.trays[tray].channels for tray in evidence.answered(clique)}
+        present = {tray: channels for tray, channels in read.items() if channels}
+        usual = _usual([channels.minors for channels in present.values() if channels.major is not None])
+        expected = set(evidence.channels) or usual
+        for tray, channels in present.items():
+            missing = sorted(expected - channels.minors)
             if missing:
                 names = summarize(f"channel{minor}" for minor in missing)
                 source = "the option channels requires" if evidence.channels else "most trays of its clique have"
@@ -42,12 +41,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
                     yield failure(row["code"], CHANNELS, message, tray, clique, severity=severity)
 
 
-def _devices(evidence: Evidence, tray: str) -> set[int]:
-    rows = (evidence.part(tray, "channels") or {}).get("devices")
-    return {minor for row in as_list(rows) if (minor := whole(mapped(row).get("minor"))) is not None}
-
-
-def _usual(present: list[set[int]]) -> set[int]:
+def _usual(present: list[frozenset[int]]) -> set[int]:
     """The channels that more than half of these trays have: channels of a job exist on single trays for a while."""
     counted = Counter(minor for minors in present for minor in minors)
     return {minor for minor, count in counted.items() if 2 * count > len(present)}

@@ -14,19 +14,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     CATALOGUE,
-    ERROR,
-    INFO,
     LAYERS,
-    WARNING,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
-
-_WORST_FIRST = (ERROR, WARNING, INFO)
 
 _IMEX_DOWN = frozenset(
     {"imex_not_ready", "imex_unit_down", "imex_pair_disconnected", "imex_timeout", "imex_waiting_for_recovery"}
@@ -94,7 +89,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 }
 
 
-def correlate(failures: Iterable[Failure], evidence: Evidence) -> list[Failure]:
+def correlate(failures: Iterable[Finding], evidence: Evidence) -> list[Finding]:
     """The root causes, from the lowest layer up, errors first within a layer.
 
     A failure is dropped where each of its trays has a root cause that explains it; one that names no tray is about all
@@ -102,7 +97,7 @@ def correlate(failures: Iterable[Failure], evidence: Evidence) -> list[Failure]:
     none, but not where the fabric file places it. An Xid is the cause of what explains it.
     """
     rows = [row.copy() for row in failures]
-    on_tray: dict[str, list[Failure]] = defaultdict(list)
+    on_tray: dict[str, list[Finding]] = defaultdict(list)
     for row in rows:
         for tray in row["trays"]:
             on_tray[tray].append(row)
@@ -114,17 +109,17 @@ def correlate(failures: Iterable[Failure], evidence: Evidence) -> list[Failure]:
             roots.append(row)
             continue
         for root in (root for of_tray in found for root in of_tray):
-            root["severity"] = min(root["severity"], row["severity"], key=_WORST_FIRST.index)
+            root["severity"] = min(root["severity"], row["severity"], key=rank)
             root["cause"] = row["cause"] if row["code"] == "nvlink_xid" else root["cause"]
     # Two controllers of one cluster report the same.
     unique = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in roots}
     return sorted(
         _of_domains([*unique.values()], evidence),
-        key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])),
+        key=lambda row: (LAYERS.index(row["layer"]), rank(row["severity"])),
     )
 
 
-def _of_domains(failures: Sequence[Failure], evidence: Evidence) -> Iterator[Failure]:
+def _of_domains(failures: Sequence[Finding], evidence: Evidence) -> Iterator[Finding]:
     """One failure for a code that all trays of a domain report, or of a clique, instead of one for each tray.
 
     All that answered, and more than half of them, so that a run on a few trays says nothing of the others.
@@ -134,7 +129,7 @@ def _of_domains(failures: Sequence[Failure], evidence: Evidence) -> Iterator[Fai
     for clique, row in fabric.cliques.items():
         cliques[f"NVLink domain {row['domain']}"].append(clique)
     cliques.update({f"clique {clique}": [clique] for clique in fabric.cliques})
-    of_tray: dict[str, dict[str, list[Failure]]] = defaultdict(dict)
+    of_tray: dict[str, dict[str, list[Finding]]] = defaultdict(dict)
     for failed in failures:
         of_tray[failed["tray"] or ""].setdefault(failed["code"], []).append(failed)
     for name, parts in cliques.items():
@@ -147,12 +142,12 @@ def _of_domains(failures: Sequence[Failure], evidence: Evidence) -> Iterator[Fai
     yield from (row for codes in of_tray.values() for rows in codes.values() for row in rows)
 
 
-def _of_domain(rows: Sequence[Failure], name: str, clique: str | None) -> Failure:
-    first = min(rows, key=lambda row: _WORST_FIRST.index(row["severity"]))
+def _of_domain(rows: Sequence[Finding], name: str, clique: str | None) -> Finding:
+    first = min(rows, key=lambda row: rank(row["severity"]))
     trays = [*dict.fromkeys(tray for row in rows for tray in row["trays"])]
     texts = {row["message"].removeprefix(f"{row['tray']}: ") for row in rows}
     text = texts.pop() if len(texts) == 1 else f"one of them: {first['message']}"
-    message = f"All {causes.folded(trays)} of {name} that answer report this: {text}"
+    message = f"All {folded(trays)} of {name} that answer report this: {text}"
     domain = CATALOGUE[first["code"]].symptom.domain
     action = domain if domain and first["action"] in ("", "reset_gpu") else first["action"]
     return {**first, "tray": None, "clique": clique, "trays": trays, "message": message, "action": action}

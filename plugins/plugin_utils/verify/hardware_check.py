@@ -10,13 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes, identity, operations, products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    KEEP_BLOCK,
-    Fabric,
-    Identity,
-    State,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import identity, operations, products
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import KEEP_BLOCK, Fabric, Identity, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     CATALOGUE,
     ERROR,
@@ -26,9 +23,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 # A part of an answer is missing, so nothing about it was checked. It is an error in any part, whatever the tray says.
 _MISSING = ("tray_subset_failed", "tray_answer_invalid")
@@ -50,16 +47,16 @@ resets the bus alone; a reboot does.
 """
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layers hardware and fabric_file; without queried trays only the consistency of the file."""
     for note in imex_lists.findings(evidence.fabric, State()):
         yield failure(note["code"], FABRIC_FILE, note["message"], note.get("tray"), note.get("clique"))
     for tray, why in evidence.unreachable.items():
         message = f"{tray} cannot be reached ({why or 'no answer'})."
         yield failure("tray_unreachable", HARDWARE, message, tray, evidence.clique_of(tray))
-    for tray in evidence.trays:
-        yield from _own_findings(evidence, tray)
-        if tray not in evidence.fabric.trays and (evidence.part(tray, "gpu") or {}).get("attached") is True:
+    for tray, report in evidence.trays.items():
+        yield from _own_findings(evidence, report)
+        if tray not in evidence.fabric.trays and report.gpu and report.gpu.attached:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     followed = identity.follow(evidence.fabric, evidence.fabric, evidence.observations)
@@ -80,38 +77,30 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         yield failure("gpu_missing", HARDWARE, message, trays=trays)
 
 
-def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
+def _own_findings(evidence: Evidence, report: TrayReport) -> Iterator[Finding]:
     """Findings of the tray's own facts on its GPUs, one failure a cause, and facts that could not be read."""
-    gpus = map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
-    needs = {str(gpu.get("index")): str(gpu.get("recovery_action")) for gpu in gpus}
+    tray = report.tray
+    needs = {gpu.index: gpu.recovery_action for gpu in report.gpu.gpus} if report.gpu else {}
     worst = [word for word in RECOVERY if word in needs.values()]
     notes = []
-    for note in map(mapped, as_list(evidence.trays[tray].get("findings"))):
-        code = str(note.get("code"))
+    for note in (*report.findings, *report.refused):
+        code = note["code"]
         # Nobody must act for a host without a place, but somebody may expect multi-node NVLink of it.
         is_local = code == "fabric_not_supported" and tray not in evidence.fabric.trays
-        is_listed = code in CATALOGUE and (CATALOGUE[code].severity != INFO or is_local)
+        is_listed = CATALOGUE[code].severity != INFO or is_local
         if is_listed and (note.get("part") == "gpu" or code in _MISSING):
-            word = needs.get(str(note.get("gpu")))
+            word = needs.get(note.get("gpu"))
             notes.append((worst.index(word) if word in worst else len(worst), note))
     notes.sort(key=lambda row: row[0])
-    reported = [*causes.of_gpus(note for _rank, note in notes)]
+    reported = [*of_gpus(note for _rank, note in notes)]
     for code, text in reported:
         severity = ERROR if code in _MISSING else None
         action = RECOVERY[worst[0]] if worst and code == "recovery_action" else ""
-        yield failure(
-            code, HARDWARE, f"{tray}: {text}", tray, evidence.clique_of(tray), severity=severity, action=action
-        )
-    if (
-        "tray_subset_failed" not in dict(reported)
-        and evidence.imex[tray] is None
-        and evidence.trays[tray].get("imex") is not None
-    ):
-        message = f"{tray} reports IMEX facts that are not well-formed."
-        yield failure("tray_subset_failed", HARDWARE, message, tray, evidence.clique_of(tray))
+        text = f"{tray}: {text.removeprefix(f'{tray} ')}"
+        yield failure(code, HARDWARE, text, tray, evidence.clique_of(tray), severity=severity, action=action)
 
 
-def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Failure]:
+def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Finding]:
     """One failure for a domain whose cluster UUID or clique IDs changed; followed: the fabric with the new ones."""
     for note in identity.findings(evidence.fabric, followed):
         trays = []
@@ -139,7 +128,7 @@ def _single(evidence: Evidence) -> dict[str, list[str]]:
     return found
 
 
-def _split_per_tray(evidence: Evidence, single: Mapping[str, Sequence[str]]) -> Iterator[Failure]:
+def _split_per_tray(evidence: Evidence, single: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """One failure for each domain; of no consequence where its trays keep their block."""
     for domain, trays in single.items():
         what = "is" if len(trays) == 1 else "are each"
@@ -153,7 +142,7 @@ def _accepted(evidence: Evidence, tray: str) -> Identity:
     return evidence.fabric.identity(evidence.fabric.trays[tray]["clique"])
 
 
-def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
+def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Finding]:
     """Trays whose place is not that of the fabric file; single: those that another failure is about."""
     owner_of = {gpu: name for name, tray in evidence.fabric.trays.items() for gpu in tray["gpu_uuids"]}
     moved: dict[str, dict[Identity, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -183,7 +172,7 @@ def _places(evidence: Evidence, single: Collection[str]) -> Iterator[Failure]:
         yield from _moved(evidence, clique, groups)
 
 
-def _swapped(evidence: Evidence, tray: str, other: str) -> Failure:
+def _swapped(evidence: Evidence, tray: str, other: str) -> Finding:
     both = sorted((tray, other))
     message = f"{tray} has the GPUs that the fabric file assigns to {other}"
     back = evidence.observations.get(other)
@@ -192,7 +181,7 @@ def _swapped(evidence: Evidence, tray: str, other: str) -> Failure:
     return failure("tray_moved", FABRIC_FILE, message, None, only(map(evidence.clique_of, both)), trays=both)
 
 
-def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Failure]:
+def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Finding]:
     new, gone = now - known, known - now
     if new:
         which = f"{len(new)} of its {len(now)}" if known & now else f"all {len(new)} of its"
@@ -203,7 +192,7 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
         yield failure("gpu_missing", HARDWARE, message, tray, clique, severity=ERROR)
 
 
-def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Failure]:
+def _moved(evidence: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Finding]:
     """One failure for a clique of which every tray moved, split or not; else one for each group that moved together."""
     attached = {tray for tray, now in evidence.observations.items() if now.identity}
     moved = [tray for trays in groups.values() for tray in trays]

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import SERVICE_OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, IMEX, INFO, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, IMEX, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import channels_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # verdict.evaluate() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(
@@ -35,7 +36,7 @@ def is_there(evidence: Evidence) -> bool:
     return any(imex is not None and (imex.get("installed") or imex["running"]) for imex in evidence.imex.values())
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer imex, clique by clique."""
     for clique, members in evidence.fabric.members.items():
         facts = {tray: evidence.imex.get(tray) for tray in members}

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, Verdict
 
 CLUSTER = "the cluster"
 """Name of the case for failures of no clique."""
@@ -37,11 +37,9 @@ def render(verdict: Verdict, cliques: Sequence[str]) -> bytes:
 
 
 def _cases(
-    suite: ElementTree.Element, layer: str, state: str, cliques: Sequence[str], failures: Iterable[Failure]
+    suite: ElementTree.Element, layer: str, state: str, cliques: Sequence[str], failures: Iterable[Finding]
 ) -> dict[str, int]:
-    by_clique: dict[str, list[Failure]] = defaultdict(list)
-    for row in failures:
-        by_clique[row["clique"] or CLUSTER].append(row)
+    by_clique = equal((row["clique"] or CLUSTER, row) for row in failures)
     skipped = state.partition("skipped: ")[2]
     names = [CLUSTER] if skipped else [*cliques, CLUSTER]
     failed = 0

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import ComputeDomains, Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     FABRIC_FILE,
     INFO,
     KUBERNETES,
     WARNING,
-    Finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import ComputeDomains, Failure, failure
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 STARTING = 5
 """Minutes in which a ComputeDomain of a new pod, or the controller, starts; dra_driver_wait is as long."""
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer kubernetes."""
     if evidence.kubernetes is None:
         if evidence.kubernetes_problem:
@@ -90,8 +88,8 @@ def _present(evidence: Evidence, snapshot: Snapshot) -> dict[str, str]:
     return {node: tray for node, tray in _trays(evidence).items() if node in there}
 
 
-def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
-    topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
+def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
+    topology = cliques.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
         evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
         for tray, now in evidence.observations.items()
@@ -104,17 +102,17 @@ def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
             yield failure(note["code"], layer, note["message"], only(trays), note.get("clique"), trays=trays)
 
 
-def _subjects(note: Finding, topology: schedulers.Topology, by_name: Mapping[str, Object]) -> list[str]:
+def _subjects(note: Finding, topology: cliques.Topology, by_name: Mapping[str, Object]) -> list[str]:
     """The nodes of a finding on labels: a finding on several nodes names only the first."""
     nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
     if note["code"] == "k8s_node_missing":
         return [node for node in nodes if node not in by_name]
     if note["code"] == "k8s_clique_label_missing":
-        return [node for node in nodes if node in by_name and schedulers.CLIQUE not in labels.labels(by_name[node])]
+        return [node for node in nodes if node in by_name and cliques.CLIQUE not in labels.labels(by_name[node])]
     return [str(note["tray"])] if note.get("tray") else []
 
 
-def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     for node in snapshot["nodes"]:
         tray = tray_of.get(labels.name(node))
         conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
@@ -124,7 +122,7 @@ def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str
             yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
 
 
-def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """ResourceSlices of each node; nothing in a cluster without the DRA driver."""
     published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in snapshot["slices"]:
@@ -143,7 +141,7 @@ def _slices(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
             yield failure("dra_node_outdated", KUBERNETES, message, tray, clique)
 
 
-def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """Daemons of ComputeDomainCliques whose clique is not that of their node in the fabric file."""
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in snapshot["compute_domain_cliques"]:
@@ -160,13 +158,11 @@ def _domains(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str])
         yield failure("dra_node_outdated", KUBERNETES, message, only(trays), clique, trays=sorted(set(trays)))
 
 
-def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _driver(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     """The checks of the role dra_driver that need no values of the chart; none without the driver."""
-    imex = {tray: cast(Object, facts) for tray, facts in evidence.imex.items() if facts}
+    fabric, imex = evidence.fabric, evidence.imex
     placed = {
-        tray: preflight.Tray(
-            node, {"clique": evidence.fabric.clique_text(evidence.fabric.trays[tray]["clique"])}, imex.get(tray)
-        )
+        tray: preflight.Tray(node, Gpus(clique=fabric.clique_text(fabric.trays[tray]["clique"])), imex.get(tray))
         for node, tray in tray_of.items()
     }
     for row in checks.live(snapshot, placed, STARTING):

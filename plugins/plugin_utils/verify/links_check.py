@@ -14,27 +14,20 @@ was reported was logged, by the tray's clock (xids_check.py). Pure functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import links
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import products
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.causes import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE, worded
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped, sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import xids_check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
-    COUNT,
-    COUNT_OR_NONE,
-    TEXT,
     Evidence,
-    fits,
-    form,
-    rows,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 Links = dict[str, int]
 """The number of a link, as text -> its recoveries in all."""
@@ -47,43 +40,30 @@ class Known(TypedDict):
     xid_at: float
 
 
-_GPU = schemas.compiled(
-    form(
-        uuid=TEXT,
-        index=COUNT,
-        link_count={**COUNT, "maximum": links.MAX_LINKS},
-        unknown_counters={"type": "array"},
-        counters=rows(link=COUNT, recoveries=COUNT_OR_NONE),
-        links=rows(state={}, speed=COUNT_OR_NONE, links={"type": "array", "items": COUNT}),
-    )
-)
-_KNOWN_LINKS = schemas.compiled(
-    {"type": "object", "patternProperties": {r"\A[0-9]{1,4}\Z": COUNT}, "additionalProperties": False}
-)
+_LINK = re.compile(r"[0-9]{1,4}")
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Links in the layer hardware, of the trays that reported them."""
     expected = _expected(evidence)
-    for tray in evidence.trays:
-        clique, part = evidence.clique_of(tray), evidence.part(tray, "links")
-        if part is None:
+    for tray, report in evidence.trays.items():
+        clique = evidence.clique_of(tray)
+        if report.links is None:
             continue
-        gpus = _gpus(part)
-        read = cast(list[links.Gpu], gpus)
+        gpus = report.links.gpus
         number, speed = expected.get(tray, (None, None))
-        own = links.expected(read)[1]
+        own = links.expected(gpus)[1]
         if own and speed and own < speed:
             message = f"{tray}: its NVLinks run at {own} MB/s, and {speed} MB/s are expected."
             yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
-        for code, text in of_gpus(map(worded, links.evaluate(read, number))):
+        for code, text in of_gpus(map(worded, links.evaluate(gpus, number))):
             yield failure(code, HARDWARE, f"{tray}: {text}", tray, clique)
         before = _known(evidence.links_before, tray)
         growing = [
             f"NVLink {link} of GPU {gpu['index']} went into recovery {count(times, 'time')} since the last run,"
             f" {number} in all"
             for gpu in gpus
-            for link, times, number in compare(before["gpus"].get(gpu["uuid"]), counters(gpu))[0]
+            for link, times, number in compare(before["gpus"].get(str(gpu["uuid"])), counters(gpu))[0]
         ]
         if growing:
             yield failure("nvlink_link_recovering", HARDWARE, f"{tray}: {summarize(growing)}.", tray, clique)
@@ -95,15 +75,14 @@ def _expected(evidence: Evidence) -> dict[str, tuple[int | None, int | None]]:
     Without hosts of an unknown product that have no place: they may have PCIe cards without a bridge.
     """
     trays_of: dict[str, list[str]] = {}
-    for tray in evidence.trays:
-        gpus = as_list((evidence.part(tray, "gpu") or {}).get("gpus"))
-        name = " ".join(sentence(mapped(gpu).get("name")) for gpu in gpus[:1])
+    for tray, report in evidence.trays.items():
+        name = report.gpu.gpus[0].name if report.gpu and report.gpu.gpus else ""
         trays_of.setdefault(name, []).append(tray)
     found = {}
     for name, trays in trays_of.items():
         product = products.of(name)
-        read = [gpu for tray in trays for gpu in _gpus(evidence.part(tray, "links") or {})]
-        values = product[:2] if product else links.expected(cast(list[links.Gpu], read))
+        parts = [evidence.trays[tray].links for tray in trays]
+        values = product[:2] if product else links.expected([gpu for part in parts if part for gpu in part.gpus])
         found.update({tray: values for tray in trays if product or evidence.clique_of(tray)})
     return found
 
@@ -112,19 +91,20 @@ def memory(evidence: Evidence) -> dict[str, Known]:
     """What the next run compares with; of placed trays that this run did not read, what the last one kept."""
     kept: dict[str, Known] = {}
     for tray in evidence.fabric.trays:
-        part = evidence.part(tray, "links")
+        part = evidence.trays[tray].links if tray in evidence.trays else None
         known = _known(evidence.links_before, tray)
         if part is None:
             if tray in evidence.links_before:
                 kept[tray] = known
             continue
-        gpus = {gpu["uuid"]: compare(known["gpus"].get(gpu["uuid"]), counters(gpu))[1] for gpu in _gpus(part)}
-        if not gpus or len(gpus) < len(as_list(part.get("gpus"))):
+        now = {str(gpu["uuid"]): counters(gpu) for gpu in part.gpus}
+        gpus = {uuid: compare(known["gpus"].get(uuid), counted)[1] for uuid, counted in now.items()}
+        if not gpus or len(gpus) < part.gpu_count:
             # A GPU that cannot be read now may be one that was read before.
             gpus = {**known["gpus"], **gpus}
         kept[tray] = {
             "gpus": gpus,
-            "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in xids_check.logged(part))]),
+            "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in part.xids)]),
         }
     return kept
 
@@ -149,9 +129,9 @@ def compare(before: Links | None, now: Mapping[str, int | None]) -> tuple[list[t
     return growing, kept
 
 
-def counters(gpu: Object) -> dict[str, int | None]:
+def counters(gpu: links.Gpu) -> dict[str, int | None]:
     """Link -> recoveries of a GPU's facts; None where the driver does not report them."""
-    rows = {str(row["link"]): row.get("recoveries") for row in gpu["counters"]}
+    rows = {str(row["link"]): cast("int | None", row.get("recoveries")) for row in gpu["counters"]}
     if "recoveries" in gpu["unknown_counters"]:
         every = (link for row in gpu["links"] for link in row["links"])
         rows = {**dict.fromkeys(map(str, every)), **rows}
@@ -161,11 +141,12 @@ def counters(gpu: Object) -> dict[str, int | None]:
 def _known(before: Object, tray: str) -> Known:
     """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
     row = mapped(before.get(tray))
-    gpus = {str(uuid): dict(links) for uuid, links in mapped(row.get("gpus")).items() if fits(_KNOWN_LINKS, links)}
+    gpus = {str(uuid): dict(counted) for uuid, counted in mapped(row.get("gpus")).items() if _is_known(counted)}
     at = row.get("xid_at")
     return {"gpus": gpus, "xid_at": at if isinstance(at, (int, float)) and not isinstance(at, bool) else 0}
 
 
-def _gpus(part: Object) -> list[Object]:
-    """The GPUs that were read and are well-formed."""
-    return [gpu for gpu in as_list(part.get("gpus")) if fits(_GPU, gpu)]
+def _is_known(counted: Any) -> bool:
+    return isinstance(counted, Mapping) and all(
+        _LINK.fullmatch(str(link)) and whole(times) is not None for link, times in counted.items()
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
     CATALOGUE,
     ERROR,
@@ -19,10 +20,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     TIERS,
     WARNING,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import of_trays
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, only, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 # The comparison with the fabric file reports these itself, or their cause.
 _REPORTED_HERE = frozenset({"slurm_block_overlap", "tray_unplaced", "slurm_no_blocks"})
@@ -32,7 +33,7 @@ _REPORTED_HERE = frozenset({"slurm_block_overlap", "tray_unplaced", "slurm_no_bl
 _WARNINGS_REPORTED = frozenset({"slurm_topology_differs", "slurm_topology_other_writer"})
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer slurm."""
     for controller in evidence.slurm or ():
         if controller.problem:
@@ -63,7 +64,7 @@ def node_states(evidence: Evidence) -> dict[str, str] | None:
     return found if answered else None
 
 
-def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
+def _topology(evidence: Evidence, controller: Controller) -> Iterator[Finding]:
     known, cluster = cluster_of(evidence, controller)
     if not known:
         return
@@ -92,7 +93,7 @@ def _topology(evidence: Evidence, controller: Controller) -> Iterator[Failure]:
             yield failure(code, SLURM, sentence(note.get("message")), note.get("tray"))
 
 
-def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iterator[Failure]:
+def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iterator[Finding]:
     """What slurmctld answered on test jobs (live_jobs.py), against the blocks that it shows."""
     tests = mapped(controller.info.get("test_jobs"))
     tray_of = {fields["slurm_node"]: tray for tray, fields in evidence.fabric.trays.items()}
@@ -134,7 +135,7 @@ def _jobs(evidence: Evidence, controller: Controller, no_segments: bool) -> Iter
         yield failure("slurm_jobs_unanswered", SLURM, message)
 
 
-def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Failure | None:
+def _renamed(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Finding | None:
     """The failure where slurmctld has trays under other names: in no block they would seem to be."""
     nodes = [
         str(node) for block in map(mapped, as_list(topology.get("blocks"))) for node in as_list(block.get("nodes"))
@@ -193,7 +194,7 @@ def _layout(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
     return _Layout(desired, running, clique_of, tuple(unknown), unclaimed)
 
 
-def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Iterator[Failure]:
+def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Iterator[Finding]:
     layout = _layout(evidence, cluster, topology)
     misplaced: dict[frozenset[str], list[str]] = defaultdict(list)
     in_no_block: dict[str, list[str]] = defaultdict(list)
@@ -229,7 +230,7 @@ def _blocks(evidence: Evidence, cluster: str | None, topology: Mapping[str, Any]
             yield failure("tray_unplaced", SLURM, message)
 
 
-def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure:
+def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Finding:
     """Trays of one block that slurmctld has in another, and the reverse; or trays of no block that it has in one."""
     rows = summarize(
         f"{tray} in {' and '.join(layout.running[tray])} instead of {layout.desired[tray] or 'no block'}"
@@ -240,7 +241,7 @@ def _misplaced(evidence: Evidence, layout: _Layout, trays: list[str]) -> Failure
     return failure("slurm_blocks_differ", SLURM, message, only(trays), clique, trays=trays)
 
 
-def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
+def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Finding:
     """Trays that are in no block; the block itself where none of its trays is in any."""
     clique = layout.clique_of[block]
     if trays == layout.trays(block):
@@ -252,7 +253,7 @@ def _in_no_block(layout: _Layout, block: str, trays: list[str]) -> Failure:
     return failure("slurm_blocks_differ", SLURM, message, only(trays), clique, trays=trays)
 
 
-def check_tiers(evidence: Evidence) -> Iterator[Failure]:
+def check_tiers(evidence: Evidence) -> Iterator[Finding]:
     """The layer tiers: what slurm_tiers would change."""
     for controller in evidence.slurm or ():
         tiers = controller.tiers

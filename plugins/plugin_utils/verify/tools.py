@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _RUNNING = re.compile(r"Running ([a-z0-9_]+)\.")

@@ -12,36 +12,37 @@ from collections.abc import Iterator
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import upstream_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import DRIVER, ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
 
 _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
 
 
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """The layer driver."""
     for name in evidence.fabric.cliques:
         yield from _drivers(evidence, name)
     slurmctld = [_release(str(controller.info.get("version") or "")) for controller in evidence.slurm or ()]
     newest = max((release for release in slurmctld if release), default=None)
-    for tray in evidence.trays:
-        clique = evidence.clique_of(tray)
-        slurmd = _version(evidence, tray, "slurmd")
+    for tray, report in evidence.trays.items():
+        clique, versions = evidence.clique_of(tray), report.versions
+        if versions is None:
+            continue
+        slurmd = versions.slurmd
         if newest and slurmd and (_release(slurmd) or newest) > newest:
             message = f"{tray} runs slurmd {slurmd}, which is a newer release than its slurmctld."
             yield failure("slurmd_newer", DRIVER, message, tray, clique)
-        running, package = _version(evidence, tray, "imex"), _version(evidence, tray, "imex_package")
-        imex = evidence.imex.get(tray)
+        running, package, imex = versions.imex, versions.imex_package, report.imex
         if imex and imex["running"] and running and package and not is_same_version(upstream_version(package), running):
             message = f"{tray} runs IMEX {running}, and package {package} is installed."
             yield failure("imex_restart_pending", DRIVER, message, tray, clique)
 
 
-def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:
+def _drivers(evidence: Evidence, clique: str) -> Iterator[Finding]:
     """Trays whose driver differs from that of most trays of the clique; the clique where no version has a majority."""
-    versions = {tray: _version(evidence, tray, "driver") for tray in evidence.answered(clique)}
+    reported = {tray: evidence.trays[tray].versions for tray in evidence.answered(clique)}
+    versions = {tray: row.driver if row else None for tray, row in reported.items()}
     counted = Counter(version for version in versions.values() if version)
     if len(counted) < 2:
         return
@@ -57,10 +58,6 @@ def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:
         if version and version != usual:
             message = f"{tray} runs driver {version}; {count(most, 'tray')} of its clique {clique} run {usual}."
             yield failure("drivers_differ", DRIVER, message, tray, clique, severity=ERROR)
-
-
-def _version(evidence: Evidence, tray: str, name: str) -> str | None:
-    return text(VERSION)((evidence.part(tray, "versions") or {}).get(name))
 
 
 def _release(version: str) -> tuple[int, int] | None:

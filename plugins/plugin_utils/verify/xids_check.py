@@ -17,48 +17,26 @@ another action, or has lost the GPU, that failure remains, with the Xid as its c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log import XIDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import Object, as_list, mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
-    COUNT_OR_NONE,
-    Evidence,
-    fits,
-    form,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure, failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
-_ROW = schemas.compiled(
-    form(
-        xid={"enum": [*XIDS]},
-        last_at={"type": "number"},
-        pci_bus_id={"type": ["string", "null"], "pattern": r"\A[0-9A-F:.]{1,16}\Z"},
-        fatal={"type": "boolean"},
-        boot={"type": "boolean"},
-        action={"type": ["string", "null"], "pattern": r"\A[a-z0-9_]{1,32}\Z"},
-        gpu=COUNT_OR_NONE,
-        link=COUNT_OR_NONE,
-    )
-)
 _WORST_FIRST = (*RECOVERY.values(), "switch_side", "watch")
 
 
-def logged(part: Object) -> list[Object]:
-    """The rows of a tray's facts that are well-formed and in the table."""
-    return [row for row in as_list(part.get("xids")) if fits(_ROW, row)]
-
-
-def check(evidence: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Finding]:
     """Fatal Xids that hold, and all that are new, as one failure a tray; logs that were not read to their end."""
-    for tray in evidence.trays:
-        part, clique = evidence.part(tray, "links") or {}, evidence.clique_of(tray)
-        held, rows = _held(evidence, tray), logged(part)
+    for tray, report in evidence.trays.items():
+        clique, rows = evidence.clique_of(tray), report.links.xids if report.links else ()
+        held = _held(report, rows)
         before = mapped(evidence.links_before.get(tray)).get("xid_at")
         after = before if isinstance(before, (int, float)) else 0
         new = [row for row in rows if row["last_at"] > after and row["action"] != "none" and row not in held]
@@ -72,26 +50,26 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         elif new:
             text = f"{tray}: the kernel logged GPU errors {since}: {named}."
             yield failure("nvlink_xid", HARDWARE, text, tray, clique, cause=why, action=action)
-        if part.get("xids_complete") is False:
+        if report.links and not report.links.xids_complete:
             text = f"{tray}: its kernel log was not read to its end in time, so Xids may be missing."
             yield failure("nvlink_links_unknown", HARDWARE, text, tray, clique, severity=WARNING)
 
 
-def _held(evidence: Evidence, tray: str) -> list[Object]:
+def _held(report: TrayReport, rows: Sequence[kernel_log.Row]) -> list[kernel_log.Row]:
     """The fatal Xids that hold."""
-    rows = [row for row in logged(evidence.part(tray, "links") or {}) if row["boot"]]
-    gpus = map(mapped, as_list((evidence.part(tray, "gpu") or {}).get("gpus")))
+    rows = [row for row in rows if row["boot"]]
     ends = {_address(row): row["last_at"] for row in rows if row["action"] == "none"}
-    ends.update({_address(gpu): math.inf for gpu in gpus if gpu.get("recovery_action") == "none"})
+    gpus = report.gpu.gpus if report.gpu else ()
+    ends.update({kernel_log.address(gpu.pci_bus_id): math.inf for gpu in gpus if gpu.recovery_action == "none"})
     return [row for row in rows if kernel_log.is_fatal(row) and row["last_at"] > ends.get(_address(row), 0)]
 
 
-def _address(row: Object) -> str:
-    return kernel_log.address(str(row.get("pci_bus_id")))
+def _address(row: kernel_log.Row) -> str:
+    return kernel_log.address(str(row["pci_bus_id"]))
 
 
-def _action(row: Object, is_held: bool) -> str:
+def _action(row: kernel_log.Row, is_held: bool) -> str:
     if row["xid"] == kernel_log.RECOVERY_ACTION:
-        return RECOVERY.get(row["action"], "reboot") if is_held else "watch"
+        return RECOVERY.get(str(row["action"]), "reboot") if is_held else "watch"
     xid = XIDS[row["xid"]]
     return (xid.fatal if is_held else xid.other) or "watch"

@@ -41,6 +41,10 @@ _PROGRESS = [
         "/none cannot be read (No such file or directory); name the file that kubectl uses",
         long=True,
     ),
-    Mistake("rackscale.nvlink.demo -e demo_dir={site}/demo", "Run the demo with its own inventory, or a copy with more racks: -i ", long=True),
+    Mistake(
+        "rackscale.nvlink.demo -e demo_dir={site}/demo",
+        "Run the demo with its own inventory, or a copy with more racks: -i ",
+        long=True,
+    ),
 ]
 MISTAKES = [*_ONCE, *(replace(row, progress=True) for row in _PROGRESS)]

@@ -33,8 +33,10 @@ def apply(
     change: Arguments,
     files: Mapping[str, bytes | None],
     known: Checksums,
-) -> None:
+) -> bool:
     """Apply all of the change or nothing; SlurmError has in one sentence what failed and what was restored.
+
+    Returns as Transaction.apply().
 
     The caller holds the lock. files, known: as of Transaction. change, as TierPlan.change() makes it:
 
@@ -81,7 +83,7 @@ def apply(
             if failed:
                 done.pop()
                 raise SlurmError(f"sacctmgr {' '.join(step['do'][:3])} failed ({failed}); no file was changed")
-        transaction.apply()
+        restarted = transaction.apply()
     except SlurmError as error:
         raise SlurmError(f"{str(error).rstrip('.')}{_undo(done, accounts, records, change['columns'])}.") from None
     except BaseException:
@@ -94,6 +96,7 @@ def apply(
                 f"The partitions are applied, but sacctmgr {' '.join(step['do'][:3])} failed ({failed}): correct that"
                 " and run again, which continues there."
             )
+    return restarted
 
 
 def _undo(done: Sequence[Step], accounts: Sacctmgr, before: Mapping[str, str], columns: str) -> str:

@@ -93,8 +93,8 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
         raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
 
 
-def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> None:
-    """Write, load, read back. The caller holds the lock.
+def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> bool:
+    """Write, load, read back; returns as Transaction.apply(). The caller holds the lock.
 
     On any failure the old files are restored and loaded; SlurmError has the reason. Outdated where another run, which
     has written before the survey, has loaded the files after it. files: as of writes(). known: of the folder before the
@@ -139,7 +139,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
         same = (after.topologies, after.shown) == (before.topologies, before.shown)
         return same or (former is not None and not former.differs(after))
 
-    Transaction(
+    return Transaction(
         slurm,
         conf_dir,
         files,

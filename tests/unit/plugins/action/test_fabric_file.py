@@ -209,7 +209,7 @@ def test_slices_that_claim_the_same_gpus_are_not_merged(site: Site) -> None:
         ({"skipped": True}, "the task that reads its facts was skipped"),
         ({"changed": False}, "the task that reads its facts returned none"),
         ({"ansible_facts": {"nvlink_fabric": "{{ x }}"}}, "the task that reads its facts returned none"),
-        ("text", "no result of this run"),
+        ("text", "no result in this run"),
     ],
 )
 def test_a_result_without_facts_keeps_the_place(site: Site, result: Any, problem: str) -> None:

@@ -15,8 +15,8 @@ from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.action.k8s_topology import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.kubernetes import runai_standin
@@ -78,7 +78,7 @@ def test_check_mode_without_a_fabric_file(tmp_path: Path, run_action: RunAction)
     given = {"fabric_file": str(tmp_path / "fabric.json"), "api": {"api_url": "http://127.0.0.1:9"}}
     result = run_action(ActionModule, check=True, **given)
     assert (result["changed"], result["changes"]) == (False, [])
-    assert "discover and accept it first" in result["warnings"][0]
+    assert "run discover and accept first" in result["warnings"][0]
     with pytest.raises(AnsibleError):
         run_action(ActionModule, **given)
 
@@ -86,8 +86,8 @@ def test_check_mode_without_a_fabric_file(tmp_path: Path, run_action: RunAction)
 def test_every_supported_scheduler_is_documented_and_rendered() -> None:
     options = yaml.safe_load(documented.DOCUMENTATION)["options"]
     assert options["schedulers"]["choices"] == ["auto", *KINDS]
-    assert set(KINDS) <= set(schedulers.SCHEDULERS)
-    assert options["flavor_labels"]["default"] == {schedulers.GPU_PRESENT: "true"}
+    assert set(KINDS) <= set(objects.SCHEDULERS)
+    assert options["flavor_labels"]["default"] == {cliques.GPU_PRESENT: "true"}
 
 
 def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> None:
@@ -122,7 +122,7 @@ def test_runai_is_configured_without_showing_its_token(tmp_path: Path, run_actio
     (_post, _path, topology), (_post2, _path2, pool) = standin.changes
     levels = ["nvidia.com/gpu.clique", "kubernetes.io/hostname"]
     assert topology == {"name": "nvlink", "clusterId": runai_standin.CLUSTER, "levels": levels}
-    assert (pool["networkTopologyId"], pool["labelKey"], pool["labelValue"]) == ("id-1", schedulers.GPU_PRESENT, "true")
+    assert (pool["networkTopologyId"], pool["labelKey"], pool["labelValue"]) == ("id-1", cliques.GPU_PRESENT, "true")
     assert [row["code"] for row in done["findings"]] == ["k8s_node_missing"]
     assert SECRET not in str([checked, done, again])
     assert runai_standin.SECRET not in str([checked, done, again])

@@ -257,7 +257,7 @@ def test_all_findings_that_stop_the_change_are_printed(run_action: Any, answer: 
 def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:
     result = run_action(TopologyAction, check=True, fabric_file="/nowhere/fabric.json")
     assert result["changed"] is False
-    assert result["warnings"][0].startswith("/nowhere/fabric.json: is not there yet")
+    assert result["warnings"][0].startswith("/nowhere/fabric.json: does not exist yet")
 
 
 # -------------------------------------------------------------------------------------------------- slurm_topology_info

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import failure
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -143,8 +143,8 @@ def test_failures_of_trays_in_repair_alone_are_notes_until_the_date(
 def test_a_failure_of_several_trays_of_which_one_is_in_repair_stays() -> None:
     entry = {"reason": "x", "who": "op", "until": "2999-01-01T00:00:00Z"}
     evidence = Evidence(fabrics.fabric(racks=1, trays=2, split=()), acknowledged={"r01t01": entry})
-    row = failure.failure("imex_pair_disconnected", "imex", "They do not connect.", trays=["r01t01", "r01t02"])
-    whole = failure.failure("imex_not_ready", "imex", "It is degraded.", clique="r01")
+    row = failure("imex_pair_disconnected", "imex", "They do not connect.", trays=["r01t01", "r01t02"])
+    whole = failure("imex_not_ready", "imex", "It is degraded.", clique="r01")
     for one in (row, whole):
         before = dict(one)
         verify.acknowledge(evidence, one)

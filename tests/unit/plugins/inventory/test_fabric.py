@@ -18,9 +18,10 @@ from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import Invent
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import RESERVED, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]

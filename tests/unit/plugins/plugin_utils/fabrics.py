@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from hypothesis import strategies as st
 
 GRACE = {
     "CPUs": 144,
@@ -22,6 +23,25 @@ GRACE = {
 
 FAILURE = {"code": "slurm_blocks_differ", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 """A failure of a verdict."""
+
+
+LINKS = {
+    "gpus": [
+        {
+            "uuid": "A",
+            "index": 0,
+            "link_count": 18,
+            "unknown_counters": ["recoveries"],
+            "counters": [{"link": 14, "recoveries": 3}],
+            "links": [{"state": "active", "speed": 53125, "links": [14]}],
+        }
+    ],
+    "xids": [
+        {"xid": 79, "last_at": 1.0, "pci_bus_id": "0008:01:00", "fatal": True, "boot": True, "action": None}
+        | {"gpu": 0, "link": None}
+    ],
+}
+"""The facts nvlink_links of a tray: one GPU, and one Xid of it."""
 
 
 class HostVars(dict[str, Any]):
@@ -87,3 +107,13 @@ def verdict(*failures: dict[str, Any], **more: Any) -> dict[str, Any]:
     layers = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"}
     fixed = {"ok": not failures, "checked_at": "2026-11-21T05:00:00Z", "layers": layers}
     return {**fixed, "failures": list(failures), **more}
+
+
+def replace_one(data: st.DataObject, document: Any, value: Any) -> None:
+    """Replace a value that is drawn, at any depth of a JSON document, with this one."""
+    while True:
+        key = data.draw(st.sampled_from(sorted(document) if isinstance(document, dict) else range(len(document))))
+        if not isinstance(document[key], (dict, list)) or not document[key] or data.draw(st.booleans()):
+            document[key] = value
+            return
+        document = document[key]

@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given

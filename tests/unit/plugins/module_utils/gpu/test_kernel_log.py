@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     unknown_gpu,
     unknown_health,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 HEALTHY = {

@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, formats, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import ImexError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 
 

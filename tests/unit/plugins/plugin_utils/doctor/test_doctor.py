@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
-    checks,
     controller,
     host_checks,
     matrix,
     peer_hosts,
     plan_steps,
+    results,
     unanswered,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.checks import ERROR, INFO, OK, WARNING, Check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -47,7 +48,7 @@ def report(**more: Any) -> dict[str, Any]:
 def found(site: Site) -> list[tuple[str, str, str, str]]:
     """The checks that are neither ok nor skipped."""
     rows = [(row.name, row.status, row.host, row.message) for row in host_checks.checks(site)]
-    return [row for row in rows if row[1] not in (OK, checks.SKIPPED)]
+    return [row for row in rows if row[1] not in (OK, results.SKIPPED)]
 
 
 # ------------------------------------------------------------------------------------------------------------ versions
@@ -225,9 +226,7 @@ def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_disco
         for name in tray_names
     }
     for placed, status in ((True, ERROR), (False, WARNING)):
-        rows = [
-            row for row in checks.merged(host_checks.checks(Site(blocked, placed=placed))) if row["name"] == "ports"
-        ]
+        rows = [row for row in results.rows(host_checks.checks(Site(blocked, placed=placed))) if row["name"] == "ports"]
         assert rows == [
             {
                 "name": "ports",
@@ -291,7 +290,7 @@ def test_the_releases_of_the_dra_driver_and_gpu_operator_are_named() -> None:
         == "installed by nvidia-dra-driver-gpu 25.12.0"
     )
     status, text = plan_steps.releases(snapshot("cilium-1.2.3"))
-    assert status == checks.SKIPPED
+    assert status == results.SKIPPED
     assert text.endswith("was found; No list")
 
 
@@ -299,7 +298,7 @@ def test_the_releases_of_the_dra_driver_and_gpu_operator_are_named() -> None:
 
 
 def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() -> None:
-    rows = checks.merged(
+    rows = results.rows(
         [
             *(Check("ssh", ERROR, "denied", f"r01t{number:02d}") for number in range(1, 19)),
             Check("clock", WARNING, "late", "r01t01"),
@@ -307,11 +306,11 @@ def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() ->
             Check("driver", OK, "580", "r02t01"),
         ]
     )
-    summary = checks.summary(rows, 19, 1)
+    summary = results.summary(rows, 19, 1)
     assert summary == "This site cannot run yet: 1 of 19 trays answered, 1 error (ssh), 1 warning (clock)."
-    assert checks.lines(rows) == ["ok: driver", "warning: clock: r01t01: late.", "error: ssh: r01t[01-18]: denied."]
-    many = checks.merged(Check("answer", ERROR, f"pid {number}", f"t{number}") for number in range(99))
-    assert checks.lines([*rows, *many])[1] == "61 more lines are not shown; set doctor_file to read them."
-    assert len(checks.lines([*rows, *many])) == checks.MAX_LINES + 2
-    assert checks.verdict(rows, summary)["ok"] is False
-    assert checks.verdict(rows[:3], summary)["ok"] is True
+    assert results.lines(rows) == ["ok: driver", "warning: clock: r01t01: late.", "error: ssh: r01t[01-18]: denied."]
+    many = results.rows(Check("answer", ERROR, f"pid {number}", f"t{number}") for number in range(99))
+    assert results.lines([*rows, *many])[1] == "61 more lines are not shown; set doctor_file to read them."
+    assert len(results.lines([*rows, *many])) == results.MAX_LINES + 2
+    assert results.verdict(rows, summary)["ok"] is False
+    assert results.verdict(rows[:3], summary)["ok"] is True

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 
 Change = Callable[[dict[str, Any]], Any]
@@ -26,8 +27,8 @@ SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 # The tests' chart, whose values and definitions are those of the real one (test_kubernetes_chart.py).
 FOLDER = Path(__file__).resolve().parents[4] / "lab" / "kubernetes" / "chart"
 CHART = yaml.safe_load((FOLDER / "values.yaml").read_text())
-LABELLED = values.merged(
-    values.build("compute_domains", {}, "v1"),
+LABELLED = chart_values.merged(
+    chart_values.build("compute_domains", {}, "v1"),
     {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},
 )
 
@@ -50,10 +51,8 @@ def node(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def crd(name: str, stale: bool = False, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
+def crd(name: str, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
     spec: dict[str, Any] = {"properties": {"numNodes": {"type": "integer", "default": 0, "minimum": 0}}}
-    if stale:
-        spec = {"properties": {"numNodes": {"type": "integer"}}, "required": ["numNodes"]}
     return {
         "metadata": {"name": name, "managedFields": [{"manager": who, "fieldsV1": {"f:spec": {}}} for who in managers]},
         "spec": {"versions": [{"name": "v1beta1", "schema": {"openAPIV3Schema": {"properties": {"spec": spec}}}}]},
@@ -230,6 +229,12 @@ def imex(**more: Any) -> dict[str, Any]:
         "installed": True,
         "version": "580.173.02",
         "ready": False,
+        "running": False,
+        "state": None,
+        "domain_state": None,
+        "nodes": {"entries": [], "sha256": None},
+        "peers": [],
+        "findings": [],
         "unit": {"load": "masked", "active": "inactive"},
         "config": {"settings": {}},
         "channels": {"major": 235},
@@ -252,11 +257,18 @@ def hosts_imex(**more: Any) -> dict[str, Any]:
 
 
 def trays(count: int = 2, **more: Any) -> dict[str, Tray]:
-    return {name: Tray(name, more.get("fabric", fabric()), more.get("imex", imex()), True) for name in names(count)}
+    facts = more.get("fabric", fabric()), more.get("imex", imex()), more.get("root", True)
+    return {name: tray(name, *facts) for name in names(count)}
+
+
+def tray(name: str, gpu: Any, own_imex: Any, root: bool = True) -> Tray:
+    """A tray that reported these facts (None: not gathered)."""
+    report = tray_report.read(name, {"ansible_facts": {"nvlink_fabric": gpu, "nvlink_imex": own_imex}})
+    return Tray(name, report.gpu, report.imex, root)
 
 
 def plan(own: Any = None, shape: str = "compute_domains", **more: Any) -> Plan:
-    made = values.merged(values.build(shape, {}, "v1"), own or {})
+    made = chart_values.merged(chart_values.build(shape, {}, "v1"), own or {})
     if own is None and shape == "compute_domains":
         made = copy.deepcopy(LABELLED)
     version = versions.pinned(more.pop("version", "0.5.0"))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    chart_values,
     checks,
     domains,
     dry_run,
     stranded,
     upgrade,
-    values,
 )
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 
@@ -167,7 +167,7 @@ class Tagged(str):
 
 
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
-    new = values.build("compute_domains", own or {}, "v1", True)
+    new = chart_values.build("compute_domains", own or {}, "v1", True)
     rows = [dry_run.documents(Tagged(text))[0] for text in (manifest, NEW)]
     found = upgrade.compare(old, new, *rows, world.CHART)
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}

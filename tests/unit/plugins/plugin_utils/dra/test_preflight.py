@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,9 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     role_phases,
     stranded,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,7 +92,6 @@ POLICY = {"metadata": {"name": "n", "namespace": world.NAMESPACE}}
             "The Helm release old in namespace nvidia-dra",
         ),
         (add("device_classes", world.device_class("gpu.nvidia.com", {})), "dra_other_install", "other than Helm"),
-        (domains_crd(stale=True), "dra_crd_stale", "contains numNodes"),
         (domains_crd(managers=("helm", "argocd-controller")), "dra_other_install", "managed by argocd-controller"),
         (add("releases", world.secret(1, "pending-install")), "dra_release_failed", "helm uninstall"),
         (
@@ -125,7 +122,11 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
         ({"imex": world.imex(version="580.82.07")}, "imex_version_mismatch", "IMEX 580.82.07 and driver 580.173.02"),
         ({"imex": world.imex(channels={"major": None})}, "dra_driver_unsuitable", "nvidia-caps-imex-channels"),
         (
-            {"fabric": world.fabric(attached=False, clique=None, findings=[{"message": "GPU 2 is lost; reboot."}])},
+            {
+                "fabric": world.fabric(
+                    attached=False, clique=None, findings=[{"code": "gpu_lost", "message": "GPU 2 is lost; reboot."}]
+                )
+            },
             "dra_clique_unknown",
             "GPU 2 is lost; reboot.",
         ),
@@ -145,9 +146,7 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
     ],
 )
 def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, words: str) -> None:
-    trays = world.trays(1)
-    trays["r01t01"] = replace(trays["r01t01"], **tray)
-    found = preflight.preflight(world.empty(), trays, world.plan())
+    found = preflight.preflight(world.empty(), world.trays(1, **tray), world.plan())
     assert codes(found) == [code]
     assert words in found[0]["message"]
 
@@ -171,7 +170,7 @@ def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, An
 
 def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
     trays = world.trays()
-    trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)
+    trays["r01t02"] = world.tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"))
     found = preflight.preflight(world.empty(), trays, world.plan())
     assert codes(found) == ["dra_driver_unsuitable"]
     assert found[0]["clique"] == world.CLIQUE
@@ -299,28 +298,17 @@ def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
 
 def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
-    assert codes(crds.evaluate(live)) == ["dra_other_install"]
-    assert crds.evaluate(live, managers=["argocd-controller"]) == []
+    assert codes(crds.evaluate(live, {})) == ["dra_other_install"]
+    assert crds.evaluate(live, {}, managers=["argocd-controller"]) == []
 
 
-def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
-    cluster = world.installed()
-    cluster["crds"][DOMAINS] = world.crd(DOMAINS, stale=True)
-    cluster["gpu_clusters"] = GPU_CLUSTERS
-    found = preflight.preflight(cluster, world.trays(), world.plan(shape="gpu_cluster"))
-    stale = next(row for row in found if row["code"] == "dra_crd_stale")
-    assert "upgrade it" in stale["message"]
-    assert "tag crds" not in stale["message"]
-
-
-def test_a_stale_crd_is_found_with_and_without_the_charts() -> None:
+def test_a_stale_crd_is_found() -> None:
     fresh = yaml.safe_load((world.FOLDER / "crds" / "computedomains.yaml").read_text())
     stale = copy.deepcopy(fresh)
     spec = stale["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["numNodes"], spec["required"] = {"type": "integer"}, ["channel", "numNodes"]
-    assert crds.evaluate({DOMAINS: fresh}) == crds.evaluate({DOMAINS: fresh}, {DOMAINS: fresh}) == []
-    for wanted in (None, {DOMAINS: fresh}):
-        assert codes(crds.evaluate({DOMAINS: stale}, wanted)) == ["dra_crd_stale"]
+    assert crds.evaluate({DOMAINS: fresh}, {DOMAINS: fresh}) == []
+    assert codes(crds.evaluate({DOMAINS: stale}, {DOMAINS: fresh})) == ["dra_crd_stale"]
 
 
 # --- After the install.

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     percent,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    gpu_health,
-    natural_sorted,
-    worst_health,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import gpu_health, worst_health
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CLEAR = {"degraded_bandwidth": False, "route_unhealthy": False}

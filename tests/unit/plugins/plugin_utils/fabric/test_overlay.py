@@ -12,7 +12,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import overlay
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import proposal, review
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 
 from .. import fabrics
 

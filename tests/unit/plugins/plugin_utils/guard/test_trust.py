@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import surve
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import RETURN as SLURM_STEP
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import MAX_MESSAGE, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from hypothesis import given
 from hypothesis import strategies as st

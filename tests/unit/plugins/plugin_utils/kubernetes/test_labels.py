@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.labels import CLIQUE, COLLECTION, DRA, GFD
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=4, split=()))
+TOPOLOGY = cliques.describe(fabrics.fabric(racks=1, trays=4, split=()))
 TEXT = TOPOLOGY.cliques[0].text
 OTHER = "00000009-1111-4222-8333-444444444444.32766"
 FLAVOR = {"nvidia.com/gpu.present": "true"}

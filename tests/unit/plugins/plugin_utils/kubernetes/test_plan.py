@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, objects
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+TOPOLOGY = cliques.describe(fabrics.fabric(racks=1, trays=2, split=()))
 WHERE = "k8s_topology: https://192.0.2.1/apis/x/nvlink fails"
 FLAVOR = 'ResourceFlavor.kueue.x-k8s.io "nvlink" is invalid: spec: Invalid value: "object": '
 
@@ -37,6 +37,6 @@ FLAVOR = 'ResourceFlavor.kueue.x-k8s.io "nvlink" is invalid: spec: Invalid value
 def test_an_update_of_an_immutable_field_is_a_finding_with_its_remedy(
     scheduler: str, reason: str, message: str | None
 ) -> None:
-    desired = schedulers.objects(scheduler, TOPOLOGY)[-1]
+    desired = objects.made(scheduler, TOPOLOGY)[-1]
     found = k8s_plan.immutable(desired, f"{WHERE} ({reason}); see its reason, or the server's log")
     assert (found and found["message"]) == message

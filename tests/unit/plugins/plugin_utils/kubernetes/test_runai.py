@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, runai
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients import http_servers
 
 from .runai_standin import CLUSTER, Standin
 
-TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+TOPOLOGY = cliques.describe(fabrics.fabric(racks=1, trays=2, split=()))
 
 
 @pytest.fixture

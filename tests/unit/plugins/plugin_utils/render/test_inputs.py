@@ -8,23 +8,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
 def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
     warned = {**fabrics.FAILURE, "severity": "warning", "layer": "imex"}
-    layers = {"hardware": "checked", "slurm": "checked", "imex": "checked", "tiers": "skipped: no tiers"}
-    parsed = verdict(fabrics.verdict(fabrics.FAILURE, warned, layers=layers), "verdict.json")
-    assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in parsed.layers] == [
+    words = {"hardware": "checked", "slurm": "checked", "imex": "checked", "tiers": "skipped: no tiers"}
+    parsed = verdict(fabrics.verdict(fabrics.FAILURE, warned, layers=words), "verdict.json")
+    assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in layers(parsed)] == [
         ("hardware", True, True, ""),
         ("slurm", True, False, ""),
         ("imex", True, True, ""),
         ("tiers", False, False, "no tiers"),
     ]
-    assert parsed.layers[1].failures == {"error": 1}
+    assert layers(parsed)[1].failures == {"error": 1}
 
 
 def test_failures_are_sorted_worst_first_and_counted() -> None:
@@ -34,9 +34,9 @@ def test_failures_are_sorted_worst_first_and_counted() -> None:
         fabrics.FAILURE,
     ]
     parsed = verdict(fabrics.verdict(*rows, layers={}), "verdict.json")
-    assert [row["tray"] for row in parsed.failures] == ["r01t02", *["r01t10"] * 9_998, ""]
+    assert [row["tray"] for row in parsed["failures"]] == ["r01t02", *["r01t10"] * 9_998, ""]
     # Every layer with a failure is listed.
-    assert [(layer.name, layer.failures) for layer in parsed.layers] == [("slurm", {"error": 9_999, "info": 1})]
+    assert [(layer.name, layer.failures) for layer in layers(parsed)] == [("slurm", {"error": 9_999, "info": 1})]
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,8 @@ def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) ->
 def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
     seen = verdict(VERDICT, "verdict.json")
     fabric, state = _two_racks()
-    context = RenderContext(verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen.nodes)
-    lines = _prom(fabric, node_states.applied(state, fabric, seen.nodes or {}), context).splitlines()
+    context = RenderContext(verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen["slurm_nodes"])
+    lines = _prom(fabric, node_states.applied(state, fabric, seen["slurm_nodes"] or {}), context).splitlines()
     names = [re.split("[ {]", line)[0] for line in lines if line[0] != "#"]
     assert list(dict.fromkeys(names)) == list(metrics.HELP)
     for name, text in metrics.HELP.items():

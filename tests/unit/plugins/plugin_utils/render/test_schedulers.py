@@ -9,19 +9,24 @@ from typing import Any
 import jmespath
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import chart_rules, chart_values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import (
+    KubernetesError,
+    cliques,
+    objects,
+    runai,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, workloads
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.workloads import WORKLOADS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-CLIQUE, HOST = schedulers.CLIQUE, schedulers.HOSTNAME
+CLIQUE, HOST = cliques.CLIQUE, cliques.HOSTNAME
 # Two cliques of 18 trays.
 WHOLE = fabrics.fabric(split=())
-R01, R02 = (clique.text for clique in schedulers.describe(WHOLE).cliques)
+R01, R02 = (clique.text for clique in cliques.describe(WHOLE).cliques)
 
 
 def rendered(fabric: model.Fabric) -> dict[str, str]:
@@ -54,11 +59,11 @@ def shared_fabric() -> model.Fabric:
 
 def test_a_cluster_has_a_file_of_each_scheduler_and_workload() -> None:
     made = rendered(WHOLE)
-    topologies = [f"topology-{name}" for name in schedulers.SCHEDULERS]
+    topologies = [f"topology-{name}" for name in objects.SCHEDULERS]
     examples = [f"example-{name}" for name in WORKLOADS]
     assert set(made) == {f"kubernetes/{name}.yaml" for name in ("dra-values", *topologies, *examples)}
     assert all(text.startswith(schedulers.HEAD) for text in made.values())
-    assert documents(made["kubernetes/dra-values.yaml"]) == [dra.values(schedulers.describe(WHOLE))]
+    assert documents(made["kubernetes/dra-values.yaml"]) == [chart_values.of_cliques(cliques.describe(WHOLE))]
 
 
 def required(terms: Any) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def required(terms: Any) -> dict[str, Any]:
 
 
 def test_the_objects_of_each_scheduler_name_the_label_of_the_clique() -> None:
-    topology = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+    topology = cliques.describe(fabrics.fabric(racks=1, trays=2, split=()))
     member = {"type": "Node", "selector": {"labelMatch": {"matchLabels": {CLIQUE: R01}}}}
     for name, specs in {
         "kai": [{"levels": [{"nodeLabel": CLIQUE, "alias": "nvlink"}, {"nodeLabel": HOST}]}],
@@ -77,19 +82,19 @@ def test_the_objects_of_each_scheduler_name_the_label_of_the_clique() -> None:
         "grove": [{"levels": [{"domain": "rack", "key": CLIQUE}, {"domain": "host", "key": HOST}]}],
         "volcano": [{"tier": 1, "tierName": "nvlink", "members": [member]}],
     }.items():
-        rows = schedulers.objects(name, topology)
+        rows = objects.made(name, topology)
         assert [row["spec"] for row in rows] == specs
-        assert all(row["metadata"]["labels"] == {schedulers.MANAGED_BY: schedulers.OWNER} for row in rows)
+        assert all(row["metadata"]["labels"] == {cliques.MANAGED_BY: cliques.OWNER} for row in rows)
     for name, own in {
-        "slinky": {"annotations": {schedulers.SLINKY: "nvlink:r01"}},
+        "slinky": {"annotations": {cliques.SLINKY: "nvlink:r01"}},
         "topograph": {"labels": {"accelerator.topograph.run/domain": R01}},
     }.items():
-        metadata = [row["metadata"] for row in schedulers.objects(name, topology)]
+        metadata = [row["metadata"] for row in objects.made(name, topology)]
         assert metadata == [{"name": "r01t01", **own}, {"name": "r01t02", **own}]
-    requests = [(row["method"], row["path"]) for row in schedulers.objects("runai", topology)]
+    requests = [(row["method"], row["path"]) for row in objects.made("runai", topology)]
     assert requests == [("POST", runai.TOPOLOGIES), ("POST", runai.POOLS)]
-    assert schedulers.objects("lws", topology) == [{"metadata": {"annotations": EXCLUSIVE}}]
-    (hint,) = schedulers.objects("pod-affinity", topology)
+    assert objects.made("lws", topology) == [{"metadata": {"annotations": EXCLUSIVE}}]
+    (hint,) = objects.made("pod-affinity", topology)
     pods = {"labelSelector": {"matchLabels": {"app": "your-app"}}, "topologyKey": CLIQUE}
     labelled = {"matchExpressions": [{"key": CLIQUE, "operator": "Exists"}]}
     assert hint["spec"]["affinity"] == {
@@ -99,14 +104,14 @@ def test_the_objects_of_each_scheduler_name_the_label_of_the_clique() -> None:
 
 
 def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
-    zone = schedulers.Level("topology.kubernetes.io/zone", "zone")
-    topology = schedulers.describe(small(), settings=schedulers.TopologySettings(levels_above=(zone,)))
+    zone = cliques.Level("topology.kubernetes.io/zone", "zone")
+    topology = cliques.describe(small(), settings=cliques.TopologySettings(levels_above=(zone,)))
     assert topology.keys == ["topology.kubernetes.io/zone", "nvidia.com/gpu.clique", "kubernetes.io/hostname"]
     for name in ("kai", "kueue"):
-        assert [row["nodeLabel"] for row in schedulers.objects(name, topology)[0]["spec"]["levels"]] == topology.keys
-    (grove,) = schedulers.objects("grove", topology)
+        assert [row["nodeLabel"] for row in objects.made(name, topology)[0]["spec"]["levels"]] == topology.keys
+    (grove,) = objects.made("grove", topology)
     assert [row["domain"] for row in grove["spec"]["levels"]] == ["zone", "rack", "host"]
-    assert schedulers.objects("runai", topology)[0]["body"]["levels"] == topology.keys
+    assert objects.made("runai", topology)[0]["body"]["levels"] == topology.keys
 
 
 @pytest.mark.parametrize(
@@ -121,9 +126,9 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
     ],
 )
 def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -> None:
-    settings = schedulers.TopologySettings(levels_above=tuple(schedulers.Level(*row) for row in above))
-    with pytest.raises(schedulers.SchedulersError, match=word):
-        schedulers.describe(small(), settings=settings)
+    settings = cliques.TopologySettings(levels_above=tuple(cliques.Level(*row) for row in above))
+    with pytest.raises(KubernetesError, match=word):
+        cliques.describe(small(), settings=settings)
 
 
 def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
@@ -141,15 +146,15 @@ def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
 
 def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     fabric = small()
-    cliques: Any = {
+    renamed: Any = {
         "r02_a" if name == "r02a" else "R02-A" if name == "r02b" else name: row for name, row in fabric.cliques.items()
     }
     new = {"r02a": "r02_a", "r02b": "R02-A"}
     trays: Any = {name: {**row, "clique": new.get(row["clique"], row["clique"])} for name, row in fabric.trays.items()}
-    bent = model.Fabric(fabric.domains, cliques, trays, [])
+    bent = model.Fabric(fabric.domains, renamed, trays, [])
     (found,) = schedulers.findings(bent, State())
     assert (found["code"], found["clique"]) == ("name_conflict", "R02-A")
-    assert [row["metadata"]["name"] for row in schedulers.objects("volcano", schedulers.describe(bent))] == [
+    assert [row["metadata"]["name"] for row in objects.made("volcano", cliques.describe(bent))] == [
         "nvlink-r01",
         "nvlink-r02-a",
     ]
@@ -158,21 +163,21 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
 def test_a_site_replaces_a_template(tmp_path: Path) -> None:
     own = tmp_path / "kai.yaml.j2"
     own.write_text('{% from "_parts.j2" import metadata %}\n---\nkind: Topology\n{{ metadata(name) }}\n')
-    topology = schedulers.describe(small(), settings=schedulers.TopologySettings("on", templates={"kai": str(own)}))
-    (found,) = schedulers.objects("kai", topology)
+    topology = cliques.describe(small(), settings=cliques.TopologySettings("on", templates={"kai": str(own)}))
+    (found,) = objects.made("kai", topology)
     assert found["metadata"]["name"] == "on"
     for wrong, words in (("{{ nothing }}", "templates, kai: .*is undefined"), ("a: [", "renders no valid YAML")):
         own.write_text(wrong)
-        with pytest.raises(schedulers.SchedulersError, match=words):
-            schedulers.objects("kai", topology)
+        with pytest.raises(KubernetesError, match=words):
+            objects.made("kai", topology)
     own.unlink()
-    with pytest.raises(schedulers.SchedulersError, match="No such file"):
-        schedulers.text("kai", topology)
+    with pytest.raises(KubernetesError, match="No such file"):
+        objects.text("kai", topology)
 
 
 @pytest.mark.parametrize(("trays", "limit"), [(18, None), (36, "36")])
 def test_the_limit_is_raised_for_a_clique_above_it(trays: int, limit: str | None) -> None:
-    values = dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=trays)))
+    values = chart_values.of_cliques(cliques.describe(fabrics.fabric(racks=1, trays=trays)))
     env = values.get("controller", {}).get("containers", {}).get("computeDomain", {}).get("env", [])
     assert [row["value"] for row in env] == ([limit] if limit else [])
     assert values["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
@@ -228,7 +233,7 @@ def test_every_worker_takes_a_whole_tray_and_a_channel_of_a_domain_of_its_file(n
         (container,) = pod["spec"]["containers"]
         assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}, "claims": [{"name": "channel"}]}
         assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-    assert all(row["metadata"]["labels"][schedulers.MANAGED_BY] == schedulers.OWNER for row in rows)
+    assert all(row["metadata"]["labels"][cliques.MANAGED_BY] == cliques.OWNER for row in rows)
 
 
 EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": CLIQUE}
@@ -355,6 +360,6 @@ def test_every_container_claims_the_gpus_that_it_would_request(name: str) -> Non
 
 @pytest.mark.parametrize("by_dra", [False, True])
 def test_the_chart_values_enable_the_plugin_that_the_examples_need(by_dra: bool) -> None:
-    made = dra.values(schedulers.describe(fabrics.fabric(racks=3, split=()), None), by_dra)
+    made = chart_values.of_cliques(cliques.describe(fabrics.fabric(racks=3, split=()), None), by_dra)
     assert made["resources"]["gpus"]["enabled"] is by_dra
     assert chart_rules.check_start(made, versions.pinned("0.5.0")) == []

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.errors import RenderError
 
 
 @pytest.fixture

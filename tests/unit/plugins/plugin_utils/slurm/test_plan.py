@@ -14,7 +14,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     changes,
     linter,

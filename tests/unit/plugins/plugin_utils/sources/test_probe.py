@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
@@ -32,19 +33,22 @@ PYTHONS = [sys.executable, *filter(_runs, OTHERS)]
 
 
 def run(
-    backend: str, nvidia_smi: str = "nvidia-smi", limit: int = 60, python: str = sys.executable
+    options: subsets.Options, limit: int = 60, python: str = sys.executable, before: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    command = [python, *probe.arguments(backend, nvidia_smi, 20.0, limit)]
+    """before: a program that the tray's Python runs first."""
+    *flags, bootstrap, asked, seconds = probe.arguments(options, limit)
+    command = [python, *flags, before + bootstrap, asked, seconds]
     return subprocess.run(command, input=probe.archive(), capture_output=True, timeout=60, check=False)
 
 
-def both(done: subprocess.CompletedProcess[bytes], backend: str, nvidia_smi: str) -> tuple[Any, Any]:
-    """The facts of the probe and of the module, without the time."""
-    printed = probe.facts_in(done.stdout)
+def both(done: subprocess.CompletedProcess[bytes], options: subsets.Options) -> tuple[Any, Any]:
+    """The results of the probe and of the module, without the times."""
+    printed = probe.answer_in(done.stdout)
     assert printed, done.stderr
     assert done.stderr == b""
-    gathered = facts.gather(backend, nvidia_smi, 20.0)
-    assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    gathered = json.loads(json.dumps(subsets.gather(options)))
+    for before, after in zip(printed["ansible_facts"].values(), gathered["ansible_facts"].values(), strict=True):
+        assert before.pop("observed_at", "") <= after.pop("observed_at", "")
     return printed, gathered
 
 
@@ -63,15 +67,31 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     return put
 
 
-@pytest.mark.parametrize("fault", [None, "crash"])
-@pytest.mark.parametrize("python", PYTHONS)
-def test_probe_and_module_read_the_same_from_nvml_on_every_python(
-    python: str, fault: str | None, driver: Callable[..., None]
+@pytest.mark.parametrize(
+    ("fault", "lost", "subset"),
+    [
+        *((fault, (), ["gpu"]) for fault in (None, *standin_text.NVML_FAULTS) if "hang" not in str(fault)),
+        *((None, lost, ["gpu", "links"]) for lost in ((0,), (2,), (0, 1, 2, 3))),
+        *((None, (), [name]) for name in subsets.FACTS),
+        (None, (), ["all"]),
+    ],
+)
+def test_probe_and_module_read_the_same(
+    fault: str | None, lost: tuple[int, ...], subset: list[str], driver: Callable[..., None]
 ) -> None:
-    driver(fault, (2,))
-    printed, gathered = both(run("nvml", python=python), "nvml", "nvidia-smi")
+    driver(fault, lost)
+    options = subsets.Options(subset, "nvml")
+    printed, gathered = both(run(options), options)
     assert printed == gathered
-    assert [found["code"] for found in printed["findings"]] == ["driver_unreadable" if fault == "crash" else "gpu_lost"]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_python_reads_all_subsets(python: str, driver: Callable[..., None]) -> None:
+    driver(None, (2,))
+    options = subsets.Options(["all"], "nvml")
+    printed, gathered = both(run(options, python=python), options)
+    assert printed == gathered
+    assert "gpu_lost" in [found["code"] for found in printed["findings"]]
 
 
 def test_equal_calls_give_equal_bytes() -> None:
@@ -81,19 +101,14 @@ def test_equal_calls_give_equal_bytes() -> None:
     assert len(first) < 100_000
 
 
-def test_the_archive_holds_the_unchanged_sources_of_all_that_fabric_facts_imports() -> None:
-    """Compared with what a Python loads that imports it."""
-    program = f"import sys; from {probe.PACKAGE}.gpu import facts; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    wanted = {name for name in loaded if name.startswith(probe.PACKAGE + ".") and not name.endswith(".gpu")}
-    wanted.add(f"{probe.PACKAGE}.gpu.probe")
-    directory = Path(facts.__file__).parents[1]
+def test_the_archive_is_what_the_probe_imports_unchanged() -> None:
+    directory = Path(subsets.__file__).parent
     with zipfile.ZipFile(io.BytesIO(probe.archive())) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("__init__.py")}
-    paths = {name.replace(".", "/") for name in wanted}
-    assert files.keys() == {f"{path}.py" for path in paths}
-    for path in paths:
-        assert files[f"{path}.py"] == (directory / f"{path.partition('/module_utils/')[2]}.py").read_bytes()
+    paths = {name.partition("/module_utils/")[2]: text for name, text in files.items()}
+    assert {"probe.py", "subsets.py", "gpu/serials.py", "imex/survey.py"} <= paths.keys()
+    assert not {"inspection.py", "imex/change.py"} & paths.keys(), "only what fabric_facts needs"
+    assert all(text == (directory / path).read_bytes() for path, text in paths.items())
 
 
 def test_the_probe_opens_no_file_for_writing(driver: Callable[..., None]) -> None:
@@ -102,31 +117,29 @@ def test_the_probe_opens_no_file_for_writing(driver: Callable[..., None]) -> Non
     hook = (
         "import os, sys; changes = ('os.mkdir', 'os.rename', 'os.remove', 'os.truncate', 'tempfile.mkstemp')\n"
         "def hook(event, given):\n"
-        " if event in changes or event == 'open' and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT): os._exit(99)\n"
+        " writes = event == 'open' and given[0] != '/dev/null' and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)\n"
+        " if event in changes or writes: os._exit(99)\n"
         "sys.addaudithook(hook)\n"
     )
-    *flags, bootstrap, backend, program, timeout, limit = probe.arguments("nvml", "nvidia-smi", 20.0, 60)
-    command = [sys.executable, *flags, hook + bootstrap, backend, program, timeout, limit]
-    done = subprocess.run(command, input=probe.archive(), capture_output=True, timeout=60, check=True)
-    printed, gathered = both(done, "nvml", "nvidia-smi")
+    options = subsets.Options(["all"], "nvml")
+    printed, gathered = both(run(options, before=hook), options)
     assert printed == gathered
-    assert printed["attached"]
-    command[len(flags) + 1] = f"{hook}open('/dev/null', 'w')"
-    assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 99
+    assert printed["ansible_facts"]["nvlink_fabric"]["attached"]
+    assert run(options, before=f"{hook}open('/nowhere/file', 'w')\n").returncode == 99
 
 
 def test_a_probe_that_takes_too_long_ends_itself(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 30\n")
     program.chmod(0o755)
-    done = run("nvidia_smi", str(program), limit=1)
+    done = run(subsets.Options(backend="nvidia_smi", nvidia_smi=str(program)), limit=1)
     assert (done.returncode, done.stdout) == (-14, b"")
 
 
 def test_facts_are_found_in_other_output() -> None:
-    noise = b"Last login: today\n\xff\x00 nvlink-facts-1: is not this\n"
+    noise = b"Last login: today\n\xff\x00 nvlink-facts-2: is not this\n"
     answer = f"{probe.BEGIN}{json.dumps({'attached': True})}{probe.END}".encode()
-    assert probe.facts_in(noise + answer + b"\nlogout\n") == {"attached": True}
+    assert probe.answer_in(noise + answer + b"\nlogout\n") == {"attached": True}
 
 
 @pytest.mark.parametrize(
@@ -144,4 +157,4 @@ def test_facts_are_found_in_other_output() -> None:
     ],
 )
 def test_output_without_facts_is_none(printed: str) -> None:
-    assert probe.facts_in(printed.encode()) is None
+    assert probe.answer_in(printed.encode()) is None

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell import __version__ as clustershell
@@ -63,13 +63,13 @@ mute*) exit 255 ;;
 unforwarded*) echo "mux_client_request_stdio_fwd: session request failed: Session open refused by peer" >&2
   echo "kex_exchange_identification: Connection closed by remote host" >&2; exit 255 ;;
 bare*) echo "sh: 1: exec: python3: not found" >&2; exit 127 ;;
-garbage*) echo 'nvlink-facts-1:{"attached": tru:nvlink-facts-end' ;;
+garbage*) echo 'nvlink-facts-2:{"attached": tru:nvlink-facts-end' ;;
 flood*) exec cat /dev/zero ;;
 angry*) exec cat /dev/zero >&2 ;;
 hang*) exec sleep 60 ;;
 cutoff*) sleep 2; exit 255 ;;
 pickled*) exec cat "$SCRATCH/pickled" ;;
-half*) echo 'nvlink-facts-1:{"observed_at": "2026-11-21T05:00:00Z", "chassis_serial": "\\ud800"}:nvlink-facts-end' ;;
+half*) echo 'nvlink-facts-2:{"ansible_facts": {"nvlink_fabric": {"chassis_serial": "\\ud800"}}}:nvlink-facts-end' ;;
 password*) read -r answer < /dev/tty || { echo "no terminal to prompt at" >&2; exit 255; } ;;
 arguments*) echo "$@" > "$SCRATCH/arguments"; exit 255 ;;
 esac
@@ -178,10 +178,10 @@ def test_a_tray_without_facts_is_read_once_and_has_a_reason(
     assert observed["tray1"].reachable
 
 
-def test_a_text_that_is_no_unicode_becomes_unknown_with_a_finding(observe: Observe) -> None:
+def test_an_answer_passes_the_schema_of_the_module(observe: Observe) -> None:
     half = observe("half1,tray1")["half1"]
-    assert (half.reachable, half.chassis_serial) == (True, None)
-    assert [row["code"] for row in half.findings] == ["unusable_value"]
+    assert (half.reachable, half.problem) == (False, "the task that reads its facts returned none")
+    assert [row["code"] for row in half.findings] == ["tray_answer_invalid"]
 
 
 def test_a_hostile_reason_is_sanitized(observe: Observe) -> None:
@@ -268,7 +268,7 @@ def test_a_gateway_that_dies_during_the_run_is_the_reason(observe: Observe) -> N
 def test_the_connection_to_a_gateway_ends_after_an_error(
     observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh.probe, "facts_in", lambda output: 1 / 0)
+    monkeypatch.setattr(reading.probe, "answer_in", lambda output: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         observe("tray1,hang1", jump="gw1")
     assert [is_alive(words[0]) for words in gateways(tmp_path)] == [False]
@@ -328,7 +328,7 @@ def test_progress_and_the_trays_without_facts_by_reason_are_reported(
     observe: Observe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
-    monkeypatch.setattr(ssh, "_SECONDS_BETWEEN_PROGRESS", 0.0)
+    monkeypatch.setattr(reading, "_SECONDS_BETWEEN_PROGRESS", 0.0)
     observe("refused1,mute1,tray1", reporter=recorder, fanout=1)
     lines = recorder.messages
     assert [line.partition(" of 3 trays done")[0] for line in lines] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]

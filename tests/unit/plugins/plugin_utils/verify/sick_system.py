@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.action import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report, verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import tray_parts
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
@@ -76,11 +74,11 @@ class System:
             gather_subset=["gpu", "links"], backend="nvidia_smi" if smi else "auto", nvidia_smi=program, timeout=timeout
         )
         answer = json.loads(json.dumps(subsets.gather(options)))
-        parts = tray_parts(trust.accepted(tray, answer, fabric_facts.SCHEMA))
-        assert parts is not None
+        accepted = trust.accepted(tray, answer, tray_report.SCHEMA)
+        parts = {subset: accepted["ansible_facts"].get(name) for subset, name in subsets.FACTS.items()}
         row = self.world.trays[tray]
         others = [note for note in row["findings"] if note.get("part") not in ("gpu", "links")]
-        row.update(gpu=parts["gpu"], links=parts["links"], findings=[*others, *parts["findings"]])
+        row.update(gpu=parts["gpu"], links=parts["links"], findings=[*others, *accepted["findings"]])
         # Those of this machine.
         row["gpu"]["addresses"] = facts["addresses"]
 
@@ -89,7 +87,7 @@ class System:
         evidence = self.world.evidence(links_before=self.kept, is_found=True, **changes)
         verdict: Any = verify.verify(evidence, NOW)
         self.kept = json.loads(json.dumps(verify.links_check.memory(evidence)))
-        return verdict, formatting.lines(verdict["failures"], functools.partial(verify.remediation, evidence))
+        return verdict, lines.shown(verdict["failures"], functools.partial(verify.remediation, evidence))
 
 
 class Situation(NamedTuple):

@@ -16,12 +16,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table as findings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, LAYERS, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure, finding, worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, LAYERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     correlation,
-    failure,
-    formatting,
     junit,
     kubernetes_check,
 )
@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra im
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..fabrics import LINKS, replace_one
 from .verify_world import Change, World
 
 A, B = ["r01t01", "r01t02", "r01t03", "r01t04"], ["r02t01", "r02t02", "r02t03", "r02t04"]
@@ -151,7 +152,7 @@ def leave_out(world: World, *trays: str) -> None:
 
 def of_slurm(world: World) -> list[tuple[str, str, list[str]]]:
     """The failures of a run that asks slurmctld alone."""
-    return rows(world.verdict(quick=True, trays={}, kubernetes=None))
+    return rows(world.verdict(quick=True, reports={}, kubernetes=None))
 
 
 def two_blocks(world: World) -> None:
@@ -319,8 +320,7 @@ def test_what_the_role_finds_without_the_values_of_the_chart_verify_finds(world:
     change(world)
     assert code in {row["code"] for row in world.verdict()["failures"]}
     trays = {
-        name: dra_cluster.Tray(name, dra_cluster.fabric(), world.trays[name]["imex"], True)
-        for name in world.fabric.trays
+        name: dra_cluster.tray(name, dra_cluster.fabric(), world.trays[name]["imex"]) for name in world.fabric.trays
     }
     plan, snapshot = dra_cluster.plan(), world.kubernetes
     found = [*checks.check(snapshot, trays, plan), *preflight.preflight(snapshot, trays, plan)]
@@ -498,7 +498,7 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
 
 
 def test_a_skipped_layer_has_its_reason(world: World) -> None:
-    quick = world.verdict(quick=True, trays={}, unreachable={})
+    quick = world.verdict(quick=True, reports={})
     assert quick["failures"] == []
     assert quick["queried"] == 0
     reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
@@ -560,8 +560,8 @@ def test_a_failure_of_several_trays_stays_until_each_has_a_root_cause(
     world: World, off: list[str], left: bool, trays: list[str]
 ) -> None:
     """One that names no tray is about all of its clique."""
-    down = [failure.failure("tray_unreachable", findings.HARDWARE, f"{tray} is off.", tray, "r01") for tray in off]
-    pair = failure.failure("imex_pair_disconnected", findings.IMEX, "They do not connect.", None, "r01", trays=trays)
+    down = [failure("tray_unreachable", findings.HARDWARE, f"{tray} is off.", tray, "r01") for tray in off]
+    pair = failure("imex_pair_disconnected", findings.IMEX, "They do not connect.", None, "r01", trays=trays)
     found = correlation.correlate([*down, pair], world.evidence())
     assert ("imex_pair_disconnected" in [row["code"] for row in found]) is left
 
@@ -608,8 +608,8 @@ def test_a_domain_of_two_cliques_is_one_failure_and_one_of_its_cliques_another(w
 def test_a_run_on_a_few_trays_says_nothing_of_their_domain(world: World) -> None:
     for tray in A[:2]:
         world.report(tray, "gpu", "fabric_unhealthy")
-    few = {tray: world.trays[tray] for tray in A[:2]}
-    found = world.verdict(trays=few, slurm=None, kubernetes=None)["failures"]
+    few = {tray: report for tray, report in world.reports().items() if tray in A[:2]}
+    found = world.verdict(reports=few, slurm=None, kubernetes=None)["failures"]
     assert [row["tray"] for row in found] == A[:2]
 
 
@@ -629,13 +629,8 @@ GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.j
 def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject) -> None:
     world = copy.deepcopy(HOME)
     missing_channel(world)
-    at: Any = world.trays[B[0]]
-    while True:
-        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
-        if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.booleans()):
-            at[key] = data.draw(GARBAGE)
-            break
-        at = at[key]
+    world.trays[B[0]]["links"] = copy.deepcopy(LINKS)
+    replace_one(data, world.trays[B[0]], data.draw(GARBAGE))
     verdict = world.verdict()
     assert ("channels", "imex_channel_missing", A[2:3]) in rows(verdict)
     assert not {tray for row in verdict["failures"] for tray in row["trays"]} & {A[0], A[1], A[3]}
@@ -655,7 +650,7 @@ def test_a_part_that_was_dropped_or_is_missing_is_an_error_of_its_tray(world: Wo
 
 @given(st.text(), st.text(), st.text())
 def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> None:
-    row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "remediation": remediation}
+    row = {**failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "remediation": remediation}
     verdict = {"layers": {"hardware": "checked", "slurm": "skipped: none"}, "checked_at": "now", "failures": [row]}
     root = ElementTree.fromstring(junit.render(verdict, ["c1", "c2"]))
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("4", "1", "1")
@@ -665,22 +660,22 @@ def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> N
 
 
 def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None:
-    def lines(*texts: tuple[str, str], code: str = "gpu_lost") -> list[str]:
-        found = [failure.failure(code, "hardware", f"{tray}: {text}", tray, tray[:-2]) for tray, text in texts]
-        return [line.partition(f"{code}: ")[2] for line in formatting.lines(found)[::2]]
+    def printed(*texts: tuple[str, str], code: str = "gpu_lost") -> list[str]:
+        found = [failure(code, "hardware", f"{tray}: {text}", tray, tray[:-2]) for tray, text in texts]
+        return [line.partition(f"{code}: ")[2] for line in lines.shown(found)[::2]]
 
     many = [(f"r01t{number:02d}", "Down.") for number in range(1, 18)]
-    assert lines(*many[:9], ("r02t01", "Down."), *many[9:]) == ["r01t[01-17]: Down.", "r02t01: Down."]
+    assert printed(*many[:9], ("r02t01", "Down."), *many[9:]) == ["r01t[01-17]: Down.", "r02t01: Down."]
     # What differs by more than the tray stays apart, such as the name of another tray that begins alike.
-    assert lines(("a01", "No route."), ("a01", "Denied.")) == ["a01: No route.", "a01: Denied."]
-    assert lines(("a1", "Not a10."), ("a2", "Not a20.")) == ["a1: Not a10.", "a2: Not a20."]
-    more = [failure.failure("gpu_lost", "hardware", f"{number} is lost.") for number in range(42)]
-    assert (len(formatting.lines(more)), formatting.lines(more)[-1]) == (81, "2 more failures.")
+    assert printed(("a01", "No route."), ("a01", "Denied.")) == ["a01: No route.", "a01: Denied."]
+    assert printed(("a1", "Not a10."), ("a2", "Not a20.")) == ["a1: Not a10.", "a2: Not a20."]
+    more = [failure("gpu_lost", "hardware", f"{number} is lost.") for number in range(42)]
+    assert (len(lines.shown(more)), lines.shown(more)[-1]) == (81, "2 more failures.")
     # The sentence of a code would say the message again.
-    assert formatting.lines(more)[1] == f"    next step: {more[0]['remediation']}" != ""
-    causes = [failure.failure("tray_unreachable", "hardware", f"{tray}: Off", tray, severity="error") for tray in A]
-    assert formatting.first_error(causes) == "r01t[01-04]: Off."
-    assert formatting.first_error([{**row, "severity": "warning"} for row in causes]) == ""
+    assert lines.shown(more)[1] == f"    next step: {more[0]['remediation']}" != ""
+    causes = [failure("tray_unreachable", "hardware", f"{tray}: Off", tray, severity="error") for tray in A]
+    assert lines.first_error(causes) == "r01t[01-04]: Off."
+    assert lines.first_error([{**row, "severity": "warning"} for row in causes]) == ""
 
 
 @pytest.mark.parametrize(
@@ -707,8 +702,8 @@ def test_the_next_step_has_the_names_that_its_command_needs(
         tray = world.fabric.trays[f"r01t0{number}"]
         tray["slurm_node"], tray["kubernetes_node"] = f"gb-{number}", f"gb-{number}.example.com"
     remedy = functools.partial(verify.remediation, world.evidence(is_found=is_found))
-    rows = [failure.failure(code, "hardware", f"{tray} is down.", tray, "r01") for tray in A[2:]]
-    assert formatting.lines(rows, remedy)[1].endswith(f" next step: {expected}")
+    rows = [failure(code, "hardware", f"{tray} is down.", tray, "r01") for tray in A[2:]]
+    assert lines.shown(rows, remedy)[1].endswith(f" next step: {expected}")
 
 
 def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import assembly, formats
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, verify
+from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, tray_report, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
@@ -189,12 +190,22 @@ class World:
             if labelled:
                 self.labels(tray)["nvidia.com/gpu.clique"] = f"{uuid}.{clique_id}"
 
+    def answer(self, tray: str) -> Row:
+        """What the task of fabric_facts returned for a tray."""
+        parts = self.trays[tray]
+        facts = {name: parts.get(subset) for subset, name in FACTS.items()}
+        return {"ansible_facts": facts, "findings": parts["findings"]}
+
+    def reports(self) -> dict[str, tray_report.TrayReport]:
+        silent = {tray: {"unreachable": True, "msg": why} for tray, why in self.unreachable.items()}
+        answers = {**{tray: self.answer(tray) for tray in self.trays}, **silent}
+        return {tray: tray_report.read(tray, answer) for tray, answer in answers.items()}
+
     def evidence(self, **changes: Any) -> Evidence:
         made = Evidence(
             self.fabric,
             "fabric.json",
-            trays=self.trays,
-            unreachable=self.unreachable,
+            reports=self.reports(),
             slurm=[Controller("ctl", self.info, self.tiers)],
             kubernetes=self.kubernetes,
         )

@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
     TestJob,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
-OK, SKIPPED, INFO, WARNING, ERROR = "ok", "skipped", "info", "warning", "error"
+OK, SKIPPED = "ok", "skipped"
 ORDER = (OK, SKIPPED, INFO, WARNING, ERROR)
 LOCALHOST = "localhost"
 MAX_LINES = 40
@@ -32,16 +34,14 @@ class Check:
     host: str = LOCALHOST
 
 
-def merged(checks: Iterable[Check]) -> list[dict[str, str]]:
+def rows(checks: Iterable[Check]) -> list[dict[str, str]]:
     """Rows name, status, hosts (a hostlist) and message, in the order of ORDER: errors last, next to the summary."""
-    groups: dict[tuple[str, str, str], dict[str, None]] = {}
-    for check in checks:
-        groups.setdefault((check.name, check.status, check.message), {})[check.host] = None
-    rows = [
-        {"name": name, "status": status, "hosts": fold(hosts), "message": message}
-        for (name, status, message), hosts in groups.items()
+    hosts_of = equal((replace(check, host=""), check.host) for check in checks)
+    found = [
+        {"name": check.name, "status": check.status, "hosts": fold(dict.fromkeys(hosts)), "message": check.message}
+        for check, hosts in hosts_of.items()
     ]
-    return sorted(rows, key=lambda row: ORDER.index(row["status"]))
+    return sorted(found, key=lambda row: ORDER.index(row["status"]))
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 
 @pytest.mark.parametrize(

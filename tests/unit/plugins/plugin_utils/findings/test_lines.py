@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import MAX_LENGTH, cause
 
 SSH = "Task failed: Failed to connect to the host via ssh: "
 
 
 @pytest.mark.parametrize(
-    ("problem", "cause"),
+    ("problem", "expected"),
     [
         (f"{SSH}root@r01t01: Permission denied (publickey).", "Permission denied (publickey)"),
         (
@@ -46,23 +47,23 @@ SSH = "Task failed: Failed to connect to the host via ssh: "
         ("ssh:", "ssh:"),
     ],
 )
-def test_the_cause_has_neither_ansibles_frame_nor_the_host(problem: str, cause: str) -> None:
-    assert causes.cause(problem) == cause
+def test_the_cause_has_neither_ansibles_frame_nor_the_host(problem: str, expected: str) -> None:
+    assert cause(problem) == expected
 
 
 def test_equal_causes_are_one_with_the_hosts_folded_and_most_hosts_first() -> None:
     problems = [("r01t03", "timed out"), *((f"r01t{n:02}", f"root@r01t{n:02}: denied") for n in (2, 1))]
-    assert causes.grouped(problems) == ["2 trays (r01t[01-02]): denied", "1 tray (r01t03): timed out"]
+    assert lines.grouped(problems) == ["2 trays (r01t[01-02]): denied", "1 tray (r01t03): timed out"]
 
 
 def test_names_that_do_not_fold_are_bounded() -> None:
-    assert causes.folded((f"t{n:02}" for n in range(1, 19)), "host") == "18 hosts (t[01-18])"
-    odd = causes.folded("x" * n for n in range(1, 200))
+    assert lines.folded((f"t{n:02}" for n in range(1, 19)), "host") == "18 hosts (t[01-18])"
+    odd = lines.folded("x" * n for n in range(1, 200))
     assert odd.startswith("199 trays (x, xx, xxx, xxxx, xxxxx and 194 more)")
 
 
 def test_the_causes_of_hostile_hosts_are_bounded() -> None:
-    found = causes.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(200))
-    assert len(found) == causes.MAX_CAUSES + 1
-    assert found[-1] == f"{200 - causes.MAX_CAUSES} trays with other causes"
-    assert all(len(text) < causes.MAX_LENGTH + 40 for text in found)
+    found = lines.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(200))
+    assert len(found) == lines.MAX_CAUSES + 1
+    assert found[-1] == f"{200 - lines.MAX_CAUSES} trays with other causes"
+    assert all(len(text) < MAX_LENGTH + 40 for text in found)

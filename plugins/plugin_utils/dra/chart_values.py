@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, DraError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 Values = Mapping[str, Any]
 """Values of the chart, by the keys of its values.yaml; a site's own may have any other key and type."""
@@ -24,12 +25,16 @@ KUBELET_ROOT = "/var/lib/kubelet"
 KUBELET_FOLDERS = {"kubeletRegistrarDirectoryPath": "plugins_registry", "kubeletPluginsDirectoryPath": "plugins"}
 """Key below kubeletPlugin -> the folder in the kubelet's."""
 
+MAX_DOMAIN_NODES = 18
+"""Nodes in one IMEX domain, unless the controller has LIMIT."""
+LIMIT = "MAX_NODES_PER_IMEX_DOMAIN"
+
 # Shape of a cluster -> its values; gpu_cluster has none, since GPU Operator installs the driver.
 SHAPES: dict[str, Values] = {
     "compute_domains": {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}},
     "all_dra": {
-        "gpuResourcesEnabledOverride": True,
         "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": True}},
+        "gpuResourcesEnabledOverride": True,
     },
     "host_managed": {
         "featureGates": {"HostManagedIMEXDaemon": True},
@@ -77,6 +82,14 @@ def build(
         folders = {key: f"{kubelet_root.rstrip('/')}/{below}" for key, below in KUBELET_FOLDERS.items()}
         result["kubeletPlugin"] = folders
     return merged(result, own)
+
+
+def of_cliques(topology: Topology, gpus_by_dra: bool = False) -> dict[str, Any]:
+    """The values that follow from the fabric alone; gpus_by_dra: whether the driver allocates GPUs, too."""
+    largest = max((len(clique.nodes) for clique in topology.cliques), default=0)
+    limit = {"containers": {"computeDomain": {"env": [{"name": LIMIT, "value": str(largest)}]}}}
+    own = {"controller": limit} if largest > MAX_DOMAIN_NODES else {}
+    return {"nvidiaDriverRoot": "/", **build("all_dra" if gpus_by_dra else "compute_domains", own)}
 
 
 def value(values: Any, path: str, default: Any = None) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, chart_rules, values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, chart_rules, chart_values, versions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,11 +23,11 @@ from .dra_cluster import CHART
 NEW = versions.pinned("0.5.0")
 BEFORE = versions.pinned("0.4.1")
 # Shape 1, the values that no rule has anything against.
-GOOD = values.build("compute_domains", {}, "v1")
+GOOD = chart_values.build("compute_domains", {}, "v1")
 
 
 def check_values(own: Mapping[str, Any], shape: str = "compute_domains") -> list[dict[str, Any]]:
-    return faults(values.build(shape, own, "v1"))
+    return faults(chart_values.build(shape, own, "v1"))
 
 
 def faults(made: Mapping[str, Any], version: Any = NEW) -> list[dict[str, Any]]:
@@ -55,13 +55,15 @@ def nested(path: str, item: Any) -> dict[str, Any]:
     return item
 
 
-@pytest.mark.parametrize("shape", [name for name in values.SHAPES if name != "gpu_cluster"])
+@pytest.mark.parametrize("shape", [name for name in chart_values.SHAPES if name != "gpu_cluster"])
 def test_a_shape_alone_has_no_fault(shape: str) -> None:
     assert check_values({}, shape) == []
 
 
 def test_own_values_win_over_the_shape_key_by_key() -> None:
-    made = values.build("host_managed", {"featureGates": {"ConsumableShares": True}, "nvidiaDriverRoot": "/run"}, "v1")
+    made = chart_values.build(
+        "host_managed", {"featureGates": {"ConsumableShares": True}, "nvidiaDriverRoot": "/run"}, "v1"
+    )
     assert made["featureGates"] == {"HostManagedIMEXDaemon": True, "ConsumableShares": True}
     assert made["nvidiaDriverRoot"] == "/run"
     assert made["resourceApiVersion"] == "resource.k8s.io/v1"
@@ -69,8 +71,8 @@ def test_own_values_win_over_the_shape_key_by_key() -> None:
 
 def test_the_paths_of_the_plugin_are_below_the_folder_of_the_kubelet() -> None:
     own = {"kubeletPlugin": {"priorityClassName": ""}}
-    assert "kubeletPlugin" not in values.build("compute_domains", {}, kubelet_root="/var/lib/kubelet/")
-    assert values.build("compute_domains", own, kubelet_root="/var/lib/k0s/kubelet")["kubeletPlugin"] == {
+    assert "kubeletPlugin" not in chart_values.build("compute_domains", {}, kubelet_root="/var/lib/kubelet/")
+    assert chart_values.build("compute_domains", own, kubelet_root="/var/lib/k0s/kubelet")["kubeletPlugin"] == {
         "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
         "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins",
         "priorityClassName": "",
@@ -87,7 +89,7 @@ def test_the_paths_of_the_plugin_are_below_the_folder_of_the_kubelet() -> None:
 )
 def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) -> None:
     with pytest.raises(DraError) as error:
-        values.build(shape, own)
+        chart_values.build(shape, own)
     assert words in str(error.value)
 
 
@@ -102,8 +104,7 @@ def variable(name: str, value: str) -> list[dict[str, str]]:
         ("nvidiaDriverroot", "/", "write nvidiaDriverRoot"),
         ("featureGates.IMEXDaemonWithDNSNames", False, "write IMEXDaemonsWithDNSNames"),
         ("featureGates.DynamicMIG", "true", "true or false"),
-        ("controller.metrics.httpEndpoint", ":70000", "is not an address with a port, such as :8080"),
-        ("controller.leaderElection.leaseDuration", "15", "is not a duration such as 15s"),
+        ("kubeletPlugin.metrics.gpuHttpEndpoint", ":70000", "is not an address with a port, such as :8080"),
         ("featureGates.DeviceMetadata", True, "needs PassthroughSupport"),
         ("resources.gpus.enabled", "false", "true or false"),
         ("controller", "all", "is not a mapping"),
@@ -185,23 +186,6 @@ def test_both_plugins_listen_on_ports_of_their_own(own: dict[str, Any], key: str
 
 
 @pytest.mark.parametrize(
-    ("own", "keys"),
-    [
-        ({"leaseDuration": "10s"}, ["leaseDuration"]),
-        ({"retryPeriod": "9s"}, ["renewDeadline"]),
-        ({"retryPeriod": "0s"}, ["retryPeriod"]),
-        ({"leaseDuration": "1s", "renewDeadline": "900ms", "retryPeriod": "100ms"}, []),
-        ({}, []),
-    ],
-)
-def test_the_controllers_leader_election(own: dict[str, Any], keys: list[str]) -> None:
-    """Durations with which client-go's NewLeaderElector, and so the controller, fails."""
-    found = check_values({"controller": {"replicas": 2, "leaderElection": {"enabled": True, **own}}})
-    assert [row["key"] for row in found] == [f"controller.leaderElection.{key}" for key in keys]
-    assert check_values({"controller": {"leaderElection": own}}) == []
-
-
-@pytest.mark.parametrize(
     "own",
     [
         {"consumableShares": "memory"},  # Without the GPU plugin its rules do not count.
@@ -217,7 +201,7 @@ def test_what_the_chart_accepts_is_no_fault(own: dict[str, Any]) -> None:
 
 
 def test_gates_are_those_of_the_chart_and_of_a_later_one_unknown() -> None:
-    host_managed, later = values.build("host_managed", {}, "v1"), {"featureGates": {"NewGate": True}}
+    host_managed, later = chart_values.build("host_managed", {}, "v1"), {"featureGates": {"NewGate": True}}
     for made, version, keys in (
         (host_managed, BEFORE, ["featureGates.HostManagedIMEXDaemon"]),
         (GOOD, BEFORE, []),

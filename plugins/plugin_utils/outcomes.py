@@ -9,14 +9,13 @@ A line begins with the worst result of its hosts: ``failed  Read the trays: 18 h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import printable
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import limited, names, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 OK, CHANGED, RESCUED, FAILED, UNREACHABLE = "ok", "changed", "rescued", "failed", "unreachable"
 # A host's worst result in a phase is its outcome.
@@ -58,15 +57,9 @@ def counted(hosts: dict[str, str]) -> str:
         return label
     parts = []
     for outcome in (word for word in OUTCOMES if numbers[word]):
-        names = _names([host for host, word in hosts.items() if word == outcome]) if outcome in PROBLEMS else ""
-        parts.append(f"{numbers[outcome]} {outcome}{names}")
+        found = [host for host, word in hosts.items() if word == outcome]
+        parts.append(f"{len(found)} {outcome}{f' ({names(found, MAX_NAMES_LENGTH)})' if outcome in PROBLEMS else ''}")
     return f"{count(len(hosts), 'host')}: {', '.join(parts)}"
-
-
-def _names(hosts: Sequence[str]) -> str:
-    names = natural_sorted(hosts)
-    folded = hostlist.fold(names)
-    return f" ({folded if len(folded) <= MAX_NAMES_LENGTH else summarize(names)})"
 
 
 def verdict(hosts: dict[str, str], causes: Sequence[str], seconds: float, check_mode: bool) -> tuple[str, str]:
@@ -91,38 +84,25 @@ class Message(NamedTuple):
     lines: tuple[str, ...]
 
 
-@dataclass
-class Messages:
-    """Messages of the hosts in one task; equal messages are printed once."""
+def message(outcome: str, *texts: str) -> Message:
+    """What a host prints: a failure is one line, the output of a debug task has as many as its texts have."""
+    if outcome:
+        return Message(outcome, (shortened(" ".join(printable("; ".join(texts)).split()), MAX_MESSAGE_LENGTH),))
+    return Message("", tuple(printable(line).rstrip() for text in texts for line in text.splitlines() or [""]))
 
-    hosts_of: dict[Message, list[str]] = field(default_factory=dict)
 
-    def add(self, outcome: str, host: str, *texts: str) -> None:
-        """Add what a host prints: a failure is one line, the output of a debug task has as many as its texts have."""
+def lines(task: str, hosts_of: Mapping[Message, list[str]], controller: Collection[str] = ()) -> list[Line]:
+    """The messages of a task, then the number of hosts with further ones; controller: hosts that need no name."""
+    rows: list[Line] = []
+    shown, more = limited(hosts_of, MAX_MESSAGES)
+    for (outcome, texts), hosts in shown:
+        who = hostlist.fold(natural_sorted(hosts))
         if outcome:
-            line = " ".join(printable("; ".join(texts)).split())
-            lines = [line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…"]
-        else:
-            lines = [printable(line).rstrip() for text in texts for line in text.splitlines() or [""]]
-        if lines:
-            self.hosts_of.setdefault(Message(outcome, tuple(lines)), []).append(host)
-
-    def errors(self) -> list[str]:
-        """The different causes that end a run with an error."""
-        return [message.lines[0] for message in self.hosts_of if message.outcome in ERRORS]
-
-    def lines(self, task: str, controller: Iterable[str] = ()) -> list[Line]:
-        """The messages, then the number of hosts with further ones; controller: hosts that need no name."""
-        rows: list[Line] = []
-        for message, hosts in list(self.hosts_of.items())[:MAX_MESSAGES]:
-            names = hostlist.fold(natural_sorted(hosts))
-            if message.outcome:
-                rows.append(Line(message.outcome, f"{task}: {names}: {message.lines[0]}".removesuffix(": ")))
-            elif set(hosts) <= set(controller):
-                rows += [Line("", line) for line in message.lines]
-            elif len(message.lines) == 1:
-                rows.append(Line("", f"{names}: {message.lines[0]}"))
-            else:
-                rows += [Line("", f"{names}:"), *(Line("", f"  {line}") for line in message.lines)]
-        more = sum(len(hosts) for hosts in list(self.hosts_of.values())[MAX_MESSAGES:])
-        return [*rows, *([Line("", f"{task}: and {count(more, 'more host')}")] if more else [])]
+            rows.append(Line(outcome, f"{task}: {who}: {texts[0]}".removesuffix(": ")))
+        elif set(hosts) <= set(controller):
+            rows += [Line("", text) for text in texts]
+        elif len(texts) == 1:
+            rows.append(Line("", f"{who}: {texts[0]}"))
+        elif texts:
+            rows += [Line("", f"{who}:"), *(Line("", f"  {text}") for text in texts)]
+    return [*rows, *([Line("", f"{task}: and {count(more, 'more host')}")] if more else [])]
