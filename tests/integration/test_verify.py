@@ -181,6 +181,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
+def _of_any_time(verdict: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in verdict.items() if key not in ("checked_at", "links")}
+
+
 def test_no_failure_when_all_layers_agree(site: Site) -> None:
     verdict = site.verify()
     assert (verdict["ok"], verdict["failures"]) == (True, [])
@@ -194,6 +198,13 @@ def test_no_failure_when_all_layers_agree(site: Site) -> None:
     # the fabric file, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
     tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)
     assert tasks == [("localhost", "7", "1"), *((tray, "1", "0") for tray in TRAYS)]
+    # By ssh no tray has a task, and the verdict is the same.
+    by_ssh = site.verify(tray_reading="ssh")
+    assert _of_any_time(by_ssh) == _of_any_time(verdict)
+    assert [host for host, _ok, _skipped in re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)] == [
+        "localhost",
+        TRAYS[0],
+    ], site.output
 
 
 def test_faults_at_once_are_as_many_failures(site: Site) -> None:
@@ -204,6 +215,7 @@ def test_faults_at_once_are_as_many_failures(site: Site) -> None:
         verdict = site.verify()
         rows = sorted((row["layer"], row["code"], tuple(row["trays"])) for row in verdict["failures"])
         assert rows == FAILURES, verdict["failures"]
+        assert site.verify(tray_reading="ssh")["failures"] == verdict["failures"]
         assert all(row[key] for row in verdict["failures"] for key in ("message", "remediation"))
         cases = {(row["layer"], row["clique"]) for row in verdict["failures"]}
         assert ElementTree.parse(site.junit_file).getroot().get("failures") == str(len(cases))

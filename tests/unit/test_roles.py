@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -38,14 +39,29 @@ def examples(role: Path) -> list[str]:
     return [block for block in blocks if re.search(r"^ *-? ?hosts:", block, re.MULTILINE)]
 
 
+@functools.cache
+def readers() -> set[str]:
+    """All words of what may read a role's variable: roles without defaults and documentation, playbooks, plugins."""
+    patterns = ("roles/*/[!dm]*/**/*", "playbooks/**/*.yml", "plugins/**/*.py")
+    paths = [path for pattern in patterns for path in CHECKOUT.glob(pattern) if path.name != "argument_specs.yml"]
+    return {word for path in paths if path.is_file() for word in re.findall(r"\w+", path.read_text("utf-8"))}
+
+
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_defaults_are_those_of_the_specification(role: Path) -> None:
+def test_an_option_of_a_role_is_complete(role: Path) -> None:
     known = options(role)
     defaults = yaml.load((role / "defaults/main.yml").read_text(), Loader=yaml.CSafeLoader)
-    assert set(defaults) <= set(known)
-    for name, value in defaults.items():
-        assert known[name].get("default", value) == value, name
-    assert {name for name, option in known.items() if "default" in option} <= set(defaults)
+    missing = [f"{name}: describe it in meta/argument_specs.yml" for name in defaults if name not in known]
+    for name, option in known.items():
+        if "default" in option and name not in defaults:
+            missing.append(f"{name}: write its default into defaults/main.yml")
+        elif defaults.get(name) != option.get("default", defaults.get(name)):
+            missing.append(f"{name}: write the same default into defaults/main.yml and meta/argument_specs.yml")
+        # The role imex gives modules some variables by the rest of their names, and its templates by what they make.
+        rest = name.removeprefix("imex_")
+        if not {name, rest, rest.removeprefix("job_"), rest.removesuffix("_template")} & readers():
+            missing.append(f"{name}: read it in a task, template or plugin, which nothing does")
+    assert missing == []
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model, products
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
@@ -31,10 +31,6 @@ NO_SUBJECT: Subject = {"tray": None, "gpu": None, "clique": None, "domain": None
 NO_TRAYS = "no trays"
 # A tray index is one byte in NVML; a larger one in a fabric file must not draw a million slots.
 MAX_SLOTS = 256
-# Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
-# compute trays below them, number of switch trays. An NVL72 rack has ten compute trays above its nine switch trays and
-# eight below. A system that is not in this table is drawn without switch trays rather than with invented ones.
-SWITCH_TRAYS: dict[int, tuple[int, int]] = {18: (8, 9)}
 
 
 @dataclass(frozen=True)
@@ -310,7 +306,7 @@ def _domain(
     for tray in without_slot:
         free = slots.index(None)
         slots[free] = tray_of(tray)
-    below, switches = SWITCH_TRAYS.get(size, (0, 0)) if len(domain["chassis_serials"]) <= 1 else (0, 0)
+    below, switches = products.switch_trays(size) if len(domain["chassis_serials"]) <= 1 else (0, 0)
     return Domain(
         name=name,
         cluster_uuid=domain["cluster_uuid"],

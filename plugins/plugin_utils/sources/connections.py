@@ -98,7 +98,9 @@ def read(names: Iterable[str], asked: Arguments, hosts: Hosts, becomes: bool, re
 
 def target(name: str, variables: Variables, hosts: Hosts, becomes: bool) -> reading.Target:
     """How ssh reaches a host; variables: of the host, untemplated."""
-    names = (_variables() & variables.keys()) - hosts.names_of_facts(variables)
+    names = _variables() & variables.keys()
+    if taken := sorted(names & hosts.names_of_facts(variables)):
+        raise OverriddenError(taken)
     own = {key: hosts.value(variables, key) for key in names}
     kind = own.get("ansible_connection") or C.DEFAULT_TRANSPORT
     if kind not in _SSH:
