@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -29,11 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 
-_SHARED = ("conf_dir", "bin_dir", "cluster", "rehearse", "rehearse_jobs", "rehearse_timeout")
-OPTIONS: dict[str, Specification] = {
-    **{option: slurm_topology.ARGUMENTS[option] for option in _SHARED},
-    **schemas.arguments(DOCUMENTATION),
-}
+OPTIONS = {**steps.OF_PLAN, **schemas.arguments(DOCUMENTATION)}
 REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
 # The first one is included by slurm.conf.
 FILES = (conf.TIERS_NAME, *conf.SCRIPTS)

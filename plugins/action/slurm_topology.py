@@ -12,9 +12,10 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES, YAML, Block
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     changes,
@@ -24,12 +25,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     steps,
 )
 
+OPTIONS = {**steps.OF_PLAN, **schemas.arguments(DOCUMENTATION)}
+
 
 class ActionModule(steps.SteppedAction):
-    OF_HOST = (*steps.SteppedAction.OF_HOST, "state", "topology_name", "override")
-
     def act(self, task_vars: Variables) -> Result:
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         if options["state"] == "absent":
             return self.change(task_vars, options, self._remove)
         if (options["fabric_file"] is None) is (options["blocks"] is None):
@@ -57,7 +58,7 @@ class ActionModule(steps.SteppedAction):
         return self.shown(result, [] if skipped else plan.difference)
 
     def _remove(self) -> Result:
-        answer, name = self.survey(planning.FILES), self.options["topology_name"]
+        answer, name = self.step("read", {"files": planning.FILES}), self.options["topology_name"]
         path = os.path.join(self.options["conf_dir"], FILE_NAMES[YAML])
         with observed.bounded():
             change = planning.plan_removal(answer.get("survey"), path, name)

@@ -10,16 +10,12 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, observed, spans, steps
 
-OPTIONS = {
-    **{option: slurm_topology.ARGUMENTS[option] for option in ("conf_dir", "bin_dir")},
-    **schemas.arguments(DOCUMENTATION),
-}
+OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
 
 
 class ActionModule(steps.SteppedAction):

@@ -478,7 +478,7 @@ CODE = (
     "import json, sys; from ansible.module_utils import basic;"
     "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
     "basic._ANSIBLE_PROFILE = 'legacy';"
-    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
+    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_host import main; main()"
 )
 
 

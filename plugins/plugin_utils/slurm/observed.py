@@ -29,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     topologies_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_host import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import limited_memory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files

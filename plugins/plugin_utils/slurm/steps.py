@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import (
+    Arguments,
+    Result,
+    Specification,
+    Variables,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import OPTIONS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -25,6 +31,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import en
 OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
 RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": ("changed",), "tiers": ("changed",)}
+# The public module documents what a rehearsal returns.
+SCHEMA_OF_HOST = {
+    **schemas.of_return(slurm_host.RETURN),
+    "rehearsal": schemas.of_return(slurm_topology.RETURN)["rehearsal"],
+}
+# The options that several actions have by documentation fragments.
+OF_CONTROLLER: dict[str, Specification] = {option: slurm_host.ARGUMENTS[option] for option in ("conf_dir", "bin_dir")}
+OF_PLAN: dict[str, Specification] = {**OF_CONTROLLER, **OPTIONS, "cluster": {"type": "str"}}
 # Another run may change the files between survey and transaction.
 ATTEMPTS = 5
 
@@ -38,13 +52,13 @@ class StepFailed(Exception):
 
 
 class SteppedAction(GuardedAction):
-    """An action whose steps on the host are those of the module slurm_topology.
+    """An action whose steps on the host are those of the module slurm_host.
 
     OF_HOST: the options that each step gets. SCHEMA: of the answers.
     """
 
     OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
-    SCHEMA: Mapping[str, schemas.Check] = schemas.of_return(RETURN)
+    SCHEMA: Mapping[str, schemas.Check] = SCHEMA_OF_HOST
 
     def change(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
         """As run_steps(); its findings are printed or fail it."""
@@ -86,7 +100,7 @@ class SteppedAction(GuardedAction):
         # As the task has them, since the host validates them too: ~ is the home there.
         given = {option: self._task.args.get(option, self.options[option]) for option in (*self.OF_HOST, *more)}
         arguments = {**given, **values, "step": step, "change": change}
-        answer = self.run_module("rackscale.nvlink.slurm_topology", arguments, self.task_vars, self.SCHEMA, self.end)
+        answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, self.SCHEMA, self.end)
         self.warnings += answer.pop("warnings", [])
         if answer.pop("restarted", False):
             self.warnings.append(RESTARTED)

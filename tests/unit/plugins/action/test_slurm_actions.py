@@ -143,7 +143,7 @@ NO_TEXT = {"topology.yaml": '- topology: "\\UFFFFFFFF"'}
 def test_an_odd_answer_of_the_host_is_one_sentence(
     run_action: Any, answer: Any, tmp_path: Path, state: str, survey: Any, rehearsal: Any, steps: int
 ) -> None:
-    asked = answer(survey={"survey": survey}, rehearse=rehearsal, transact={})
+    asked = answer(survey={"survey": survey}, read={"survey": survey}, rehearse=rehearsal, transact={})
     options = {"fabric_file": clustered(tmp_path)} if state == "present" else {}
     result = run_action(TopologyAction, state=state, task_vars={"inventory_hostname": "ctl"}, **options)
     assert (result["failed"], result["changed"], len(asked)) == (True, False, steps)
@@ -185,7 +185,7 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
     site = [Topology(name, "flat", False, body="true") for name in ("other", "site")]
     ours = topology_files.render([Topology("nvlink"), *site], "yaml", former="site")
     read = {"texts": {"topology.yaml": ours}, "checksums": {"topology.yaml": "1"}}
-    asked = answer(survey={"survey": read}, rehearse=REMOVED, transact={"changed": True})
+    asked = answer(read={"survey": read}, rehearse=REMOVED, transact={"changed": True})
     result = run_action(TopologyAction, state="absent")
     assert (result["changed"], result["reconfigured"], result["written"]) == (True, True, REMOVED["written"])
     assert result["changes"] == [
@@ -202,17 +202,17 @@ def test_the_topology_is_removed_but_for_the_sites(run_action: Any, answer: Any)
 
 @pytest.mark.parametrize(("undone", "override"), [("x", []), ("x", ["live_changes_lost"]), ("", [])])
 def test_a_removal_undoes_no_live_change(run_action: Any, answer: Any, undone: str, override: list[str]) -> None:
-    asked = answer(survey={"survey": FILES}, rehearse={**REMOVED, "undone": undone}, transact={"changed": True})
+    asked = answer(read={"survey": FILES}, rehearse={**REMOVED, "undone": undone}, transact={"changed": True})
     result = run_action(TopologyAction, state="absent", override=override)
     stopped = bool(undone) and not override
     assert (result["changed"], result.get("failed", False)) == (not stopped, stopped)
-    assert [row["step"] for row in asked] == ["survey", "rehearse", *([] if stopped else ["transact"])]
+    assert [row["step"] for row in asked] == ["read", "rehearse", *([] if stopped else ["transact"])]
 
 
 def test_nothing_to_remove_is_no_change(run_action: Any, answer: Any) -> None:
-    asked = answer(survey={"survey": FILES}, rehearse={"written": []})
+    asked = answer(read={"survey": FILES}, rehearse={"written": []})
     assert not run_action(TopologyAction, state="absent")["changed"]
-    assert [row["step"] for row in asked] == ["survey", "rehearse"]
+    assert [row["step"] for row in asked] == ["read", "rehearse"]
 
 
 def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: Any, tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_a_site_may_have_any_number_of_nodes_and_jobs(run_action: Any, answer: A
 
 def test_a_topology_yaml_of_the_site_is_only_read_where_it_is_ours(run_action: Any, answer: Any) -> None:
     read = {**FILES, "texts": {"topology.yaml": "- topology: [\n"}}
-    asked = answer(survey={"survey": read}, rehearse=REMOVED, transact={"changed": True})
+    asked = answer(read={"survey": read}, rehearse=REMOVED, transact={"changed": True})
     assert (run_action(TopologyAction, state="absent")["changed"], asked[1]["change"]["files"]) == (True, [])
-    answer(survey={"survey": {**read, "texts": {"topology.yaml": f"{HEADER}\n- topology: [\n"}}})
+    answer(read={"survey": {**read, "texts": {"topology.yaml": f"{HEADER}\n- topology: [\n"}}})
     result = run_action(TopologyAction, state="absent", conf_dir="/opt/slurm")
     assert result["msg"].startswith("/opt/slurm/topology.yaml: ")
 

@@ -37,7 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import sacctmgr, tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_apply import Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying, transact
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes, planning, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.moves import describe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
@@ -207,13 +207,13 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
         return found
 
     monkeypatch.setattr(surveying, "texts", changing)
-    options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "survey", "state": "absent"}
-    module: Any = SimpleNamespace(params={**options, "change": {"files": planning.FILES}})
+    options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "read"}
+    params = {**options, "change": {"files": planning.FILES}}
     with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set slurm_conf_dir"):
-        slurm_topology.run(module)
+        slurm_host.run(params)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    known = slurm_topology.run(module)["survey"]["checksums"]
+    known = slurm_host.run(params)["survey"]["checksums"]
     with pytest.raises(transact.Outdated):
         transact.require_unchanged(str(tmp_path), known)
 
@@ -503,8 +503,7 @@ def step(tmp_path: Path, name: str, **values: Any) -> dict[str, Any]:
         files=[[str(include), "new\n"]], includes="", checksums={}, leaving=["old"], removed=["old"], own=[], **values
     )
     options = {"conf_dir": str(tmp_path), "bin_dir": str(tmp_path / "bin"), "timeout": 2.0, "override": []}
-    module: Any = SimpleNamespace(params={**options, "step": name, "change": change}, check_mode=False)
-    return slurm_topology.run(module)
+    return slurm_host.run({**options, "step": name, "change": change})
 
 
 @pytest.mark.parametrize("jobs", ["", "17|alice|old\n"])
