@@ -55,7 +55,7 @@ class ActionModule(GuardedAction):
     def _on_tray(self, phase: str, change: phases.Phases) -> Result:
         """Run a phase on the tray."""
         values, plan = change.values, change.plan
-        tls = self._tls(change) if values["tls_used"] else {}
+        tls = self._tls(change) if values["imex_tls_used"] else {}
         desired = asdict(desired_state(values, self._rendered(values), change.clique, change.tray, tls))
         arguments = {"phase": phase, "desired": desired, "plan": plan, "tls": desired.pop("tls")}
         seconds = phases.seconds(phase, values)
@@ -68,7 +68,7 @@ class ActionModule(GuardedAction):
         """
         texts = dict.fromkeys(domain.TEMPLATES.values(), "")
         for name, path in domain.TEMPLATES.items():
-            template = values[f"{name}_template"]
+            template = values[name]
             if not template:
                 continue
             try:
@@ -77,14 +77,12 @@ class ActionModule(GuardedAction):
                 # A template that renders nothing is None for Ansible.
                 texts[path] = str(self._templar.template(trust_as_template(text)) or "")
             except AnsibleError as error:
-                raise formats.ImexError(
-                    f"imex_{name}_template: {template} cannot be rendered ({error}); correct it."
-                ) from None
+                raise formats.ImexError(f"{name}: {template} cannot be rendered ({error}); correct it.") from None
         return texts
 
     def _tls(self, change: phases.Phases) -> dict[str, str]:
         """Read key, certificate and authority; a vaulted file is decrypted here, in memory."""
-        paths = change.certificate["files"] if change.certificate else change.values["tls_files"] or {}
+        paths = change.certificate["files"] if change.certificate else change.values["imex_tls_files"] or {}
         contents = {}
         for name in domain.TLS_FILES:
             path = paths.get(name)

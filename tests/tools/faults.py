@@ -25,9 +25,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
-
 from run_ansible_test import CHECKOUT, copy_checkout
+from typing import NamedTuple
 
 BIN = Path(sys.executable).parent
 COLLECTION = Path("ansible_collections") / "rackscale" / "nvlink"
@@ -87,7 +86,7 @@ FAULTS = (
     Fault("dbd_password_in_diff", "slurm", "roles/slurm/tasks/database.yml",
           "  diff: false\n", ""),
     Fault("node_list_without_last_newline", "imex", "plugins/module_utils/imex/formats.py",
-          r'text = "".join(f"{entry}\n" for entry in entries)', r'text = "\n".join(entries)'),
+          r'return "".join(f"{entry}\n" for entry in entries)', r'return "\n".join(entries)'),
     # Others of the clique restart, and this tray's daemon keeps running.
     Fault("member_not_stopped", "imex", "plugins/module_utils/imex/tray.py",
           "stop or bool(difference.restart_clique", "bool(difference.restart_clique"),

@@ -52,13 +52,13 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
-# Template of the role -> the file on the tray; an empty text removes any but config.cfg.
+# Variable of a template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
-    "config": formats.CONFIG_FILE,
-    "drop_in": DROP_IN,
-    "list_socket": SOCKET_UNIT,
-    "list_service": SERVICE_UNIT,
-    "modprobe": MODPROBE,
+    "imex_config_template": formats.CONFIG_FILE,
+    "imex_drop_in_template": DROP_IN,
+    "imex_list_socket_template": SOCKET_UNIT,
+    "imex_list_service_template": SERVICE_UNIT,
+    "imex_modprobe_template": MODPROBE,
 }
 PRIVATE_MODE, PROGRAM_MODE, PLAIN_MODE = 0o600, 0o755, 0o644
 
@@ -68,7 +68,7 @@ class DesiredState:
     """The desired state of one tray. ``entries``: the clique's node list, empty where the owner needs none.
 
     ``own``: the tray's line in it. ``nodes``: their names in Slurm. ``files``: the texts of the role's templates, by
-    path. ``job``: the variables imex_job_* of the role, by the rest of their names.
+    path. ``job``: the variables imex_job_* of the role.
     """
 
     owner: str

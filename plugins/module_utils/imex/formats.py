@@ -126,9 +126,17 @@ def parse_nodes(text: str) -> Nodes:
     return Nodes(tuple(entries), tuple(wrong))
 
 
+def nodes_text(entries: Iterable[str]) -> str:
+    """The text of nodes_config.cfg: one entry per line, a newline at the end, nothing else.
+
+    No document says that the daemon accepts comments or empty lines.
+    """
+    return "".join(f"{entry}\n" for entry in entries)
+
+
 def render_nodes(entries: Iterable[str]) -> str:
-    """The text of a node list: one entry per line, a newline at the end, nothing else."""
-    text = "".join(f"{entry}\n" for entry in entries)
+    """The text of a node list that is checked. Raises ImexError."""
+    text = nodes_text(entries)
     wrong = parse_nodes(text).wrong
     if wrong:
         number, entry, why = wrong[0]

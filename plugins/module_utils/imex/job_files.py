@@ -46,8 +46,6 @@ sys.exit(main(sys.argv[1:], dict(os.environ)))
 """
 # A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
-# Options that are fields of Settings under the same names.
-_SAME = ("policy", "wait", "stop_wait", "min_trays", "max_requeues")
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
@@ -61,18 +59,25 @@ def settings_of(desired: domain.DesiredState, generation: int, slurm: Mapping[st
         members=tuple(zip(desired.nodes, desired.entries)),
         generation=generation,
         sha256=desired.sha256,
-        channel0={"always": True, "never": False}.get(options["channel0"], not gives_channel),
-        path=":".join(options["path"]),
+        channel0={"always": True, "never": False}.get(options["imex_job_channel0"], not gives_channel),
+        path=":".join(options["imex_job_path"]),
         proc_devices=desired.proc_devices,
         list_port=desired.list_port,
         gpus_counted=_gpus_are_counted(_last(slurm, "grestypes")),
-        **{name: options[name] for name in _SAME},
+        policy=options["imex_job_policy"],
+        wait=options["imex_job_wait"],
+        stop_wait=options["imex_job_stop_wait"],
+        min_trays=options["imex_job_min_trays"],
+        max_requeues=options["imex_job_max_requeues"],
     )
 
 
 def wrappers(options: Mapping[str, Any]) -> dict[str, str]:
     """Key of slurm.conf -> the file that it must name."""
-    return {"Prolog": f"{options['prolog_dir']}/{NAME}", "Epilog": f"{options['epilog_dir']}/{NAME}"}
+    return {
+        "Prolog": f"{options['imex_job_prolog_dir']}/{NAME}",
+        "Epilog": f"{options['imex_job_epilog_dir']}/{NAME}",
+    }
 
 
 def render_settings(settings: state.Settings) -> str:

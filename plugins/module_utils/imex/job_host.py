@@ -39,7 +39,7 @@ def findings_of(desired: domain.DesiredState, allow_jobs: bool) -> list[HostFind
         return kept if allow_jobs else [*_jobs_running(), *kept]
     if path is None:
         return [host_finding("slurm_conf_inconsistent", "no_file")]
-    _require_python(desired.job["python"])
+    _require_python(desired.job["imex_job_python"])
     found = job_files.evaluate(job_files.settings_of(desired, 0, slurm), slurm, path)
     return found if desired.entries else [*found, host_finding("tray_unplaced", "job")]
 
@@ -80,7 +80,7 @@ def files_of(desired: domain.DesiredState, generation: int) -> dict[str, tuple[b
     settings = job_files.settings_of(desired, generation, _slurm(desired)[1])
     return {
         state.SETTINGS_FILE: (job_files.render_settings(settings).encode(), 0o644),
-        job_files.PROGRAM: (job_files.program(desired.job["python"]), 0o755),
+        job_files.PROGRAM: (job_files.program(desired.job["imex_job_python"]), 0o755),
         **{
             name: (job_files.wrapper(key.lower()).encode(), 0o755)
             for key, name in job_files.wrappers(desired.job).items()
@@ -119,7 +119,7 @@ def leave(
             host.file(state.state_path(), None)
     for found in running:
         if host.change(f"stop the daemon of job {found['values']['job']}"):
-            _stop_daemons(state.Settings("", (), stop_wait=float(desired.job["stop_wait"])))
+            _stop_daemons(state.Settings("", (), stop_wait=float(desired.job["imex_job_stop_wait"])))
 
 
 def _stop_daemons(settings: state.Settings) -> None:
@@ -159,7 +159,7 @@ def _is_locked(locked: contextlib.ExitStack, deadline: float) -> bool:
 
 
 def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str]]]:
-    return slurm_conf.read(desired.job["slurm_conf"])
+    return slurm_conf.read(desired.job["imex_job_slurm_conf"])
 
 
 def _require_python(python: str) -> None:

@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import peers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import digest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats, peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.status import is_same_version
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -28,14 +27,9 @@ _NO_STATUS = ("imex_timeout", "imex_not_ready")
 
 
 class Verdict(NamedTuple):
-    """The state of a clique.
-
-    ``ok``: every member answered, is ready and connected to every other. ``disconnected``: (tray, peer, connection) of
-    each other pair, by the status of the first.
-    """
+    """The state of a clique. ``ok``: every member answered, is ready and connected to every other."""
 
     ok: bool
-    disconnected: tuple[tuple[str, str, str], ...]
     findings: tuple[Finding, ...]
 
 
@@ -74,7 +68,7 @@ def evaluate(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str
         keeping_place(finding(code, text, clique=clique, tray=only(_named_trays(trays)), trays=_named_trays(trays)))
         for code, trays, text in problems
     )
-    return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, findings)
+    return Verdict(ok and not any(entry["severity"] == ERROR for entry in findings), findings)
 
 
 def _named_trays(trays: str | Sequence[str] | None) -> list[str]:
@@ -101,7 +95,7 @@ def _lists(known: _Members) -> Iterator[_Problem]:
             " trays, then stop all daemons and start all.",
         )
     elif len(set(hashes.values())) > 1:
-        expected = digest("".join(f"{line}\n" for line in known.lines.values()))
+        expected = formats.digest(formats.nodes_text(known.lines.values()))
         usual = expected if expected in hashes.values() else Counter(hashes.values()).most_common(1)[0][0]
         odd = [tray for tray, value in hashes.items() if value != usual]
         yield (
@@ -183,6 +177,7 @@ def _domain_states(known: _Members) -> Iterator[_Problem]:
 
 
 def _disconnected_pairs(known: _Members) -> Iterator[tuple[str, str, str]]:
+    """(tray, peer, connection) of each pair that is not connected, by the status of the first."""
     names = known.names
     for tray in known.lines:
         if tray not in known.facts or _without_status(known.facts[tray]):

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.utils.helpers import pct_to_int
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -119,7 +118,7 @@ def decide(
 
 
 def leaves_partially(
-    clique: Clique, rows: Mapping[str, Stored], options: Arguments, play: Collection[str]
+    clique: Clique, rows: Mapping[str, Stored], values: Mapping[str, Any], play: Collection[str]
 ) -> Finding | None:
     """The finding on a clique whose new owner runs no IMEX domain, while some of its trays stay in it.
 
@@ -127,13 +126,14 @@ def leaves_partially(
     where it failed, as with a job on it, or has another owner. One that the run leaves out offers its record, or is
     connected to a member of the run; one that does neither has left the domain or is off, and a tray that missed the
     change may follow alone.
-    rows: of `inspect`, which know the host of a tray that has another name in the inventory. options: of imex_domain.
+    rows: of `inspect`, which know the host of a tray that has another name in the inventory.
+    values: the role's variables.
     """
-    ends = f"Owner {options['owner']} ends the IMEX domain of clique {clique.name}, but"
+    ends = f"Owner {values['imex_owner']} ends the IMEX domain of clique {clique.name}, but"
     for tray, row in rows.items():
         keeps = row.get("owner") in domain.SERVICE_OWNERS
         stays = (keeps or row.get("failed")) and row.get("running") and is_in_domain(row)
-        if stays and tray not in options["allow_outdated"]:
+        if stays and tray not in values["imex_allow_outdated"]:
             failed = f"failed ({sentence(row.get('msg')) or 'no reason'}) while its daemon runs; fix that first"
             why = f"has imex_owner {row['owner']}; set one owner for all trays of a clique" if keeps else failed
             return _partial(clique, f"{ends} {tray} {why}, stop its daemon, or name it in imex_allow_outdated.", tray)
@@ -141,7 +141,7 @@ def leaves_partially(
     outside = [
         tray
         for tray in clique.trays
-        if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in options["allow_outdated"]
+        if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in values["imex_allow_outdated"]
     ]
     records = _records(clique, inspected, outside, "")
     reported = [peer for row in inspected.values() if (facts := row.get("facts")) for peer in facts["peers"]]

@@ -13,15 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domai
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
-# Variables of the role that are fields of DesiredState under the same names.
-_SAME = (
-    *("owner", "manage_package", "pin_package", "package", "proc_devices"),
-    *("channel_count", "create_channel0", "manage_firewall", "list_port"),
-)
 # A line of a unit, not a comment, that calls the check at boot.
 _CHECK_AT_BOOT = re.compile(rf"(?m)^[^#;\n]*{re.escape(domain.PROGRAM)}(?!-job)")
-# What begins the name of a variable of IMEX per job.
-_JOB = "job_"
 
 
 def desired_state(
@@ -32,14 +25,14 @@ def desired_state(
     ``values``: of variables.values(). ``texts``: of the role's templates, by path. ``clique``: None where the owner
     needs no node list. ``tls``: the texts of the TLS files.
     """
-    service = values["owner"] in domain.SERVICE_OWNERS
-    _check_config(formats.Config(texts[formats.CONFIG_FILE]), values["owner"], values["config_owned"])
-    if values["owner"] == domain.JOB and _CHECK_AT_BOOT.search(texts[domain.DROP_IN]):
+    service = values["imex_owner"] in domain.SERVICE_OWNERS
+    _check_config(formats.Config(texts[formats.CONFIG_FILE]), values["imex_owner"], values["imex_config_owned"])
+    if values["imex_owner"] == domain.JOB and _CHECK_AT_BOOT.search(texts[domain.DROP_IN]):
         raise formats.ImexError(
             f"imex_drop_in_template: it names {domain.PROGRAM}, which owner job removes; leave those lines out with"
             " owner job, as the role's own template does."
         )
-    channels = tuple(sorted(set(values["channels"])))
+    channels = tuple(sorted(set(values["imex_channels"])))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
         raise formats.ImexError(f"imex_channels: {list(channels)} has a number out of range; use 0 to 1048575.")
     if clique and len(set(clique.slurm_nodes)) < len(clique.slurm_nodes):
@@ -47,13 +40,21 @@ def desired_state(
     desired = domain.DesiredState(
         clique=clique.name if clique else "",
         nodes=clique.slurm_nodes if clique else (),
-        job={name.removeprefix(_JOB): value for name, value in values.items() if name.startswith(_JOB)},
+        job={name: value for name, value in values.items() if name.startswith("imex_job_")},
         entries=clique.entries if clique else (),
         own=clique.entry_of(tray) if clique else "",
         files=texts,
         channels=channels if service else (),
         tls=tls,
-        **{name: values[name] for name in _SAME},
+        owner=values["imex_owner"],
+        manage_package=values["imex_manage_package"],
+        pin_package=values["imex_pin_package"],
+        package=values["imex_package"],
+        proc_devices=values["imex_proc_devices"],
+        channel_count=values["imex_channel_count"],
+        create_channel0=values["imex_create_channel0"],
+        manage_firewall=values["imex_manage_firewall"],
+        list_port=values["imex_list_port"],
     )
     ports = desired.ports_to_open
     if len(set(ports)) < len(ports):

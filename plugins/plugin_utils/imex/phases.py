@@ -31,8 +31,6 @@ CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
 PENDING_PHASES = ("preview", "evaluate")
 # Phases with which a run of the role begins, and the rows of an earlier run that they delete.
 _REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
-# Variables of the role that a tray waits by.
-_OF_PLAN = ("allow_jobs", "ctl_timeout", "ready_wait", "start_wait")
 PLAN: Mapping[str, Any] = MappingProxyType(
     {
         # The Slurm nodes of the clique, whose jobs are looked up.
@@ -118,9 +116,15 @@ class Phases:
     ) -> None:
         self._run, self.host, self.tray, self.values, self.on_tray = run, host, tray, values, on_tray
         self._variables = variables
-        self.owner = values["owner"]
-        self.fabric_file = absolute(values["fabric_file"]) if values["fabric_file"] else ""
-        self.plan: dict[str, Any] = {**PLAN, **{name: values[name] for name in _OF_PLAN}}
+        self.owner = values["imex_owner"]
+        self.fabric_file = absolute(values["imex_fabric_file"]) if values["imex_fabric_file"] else ""
+        self.plan: dict[str, Any] = {
+            **PLAN,
+            "allow_jobs": values["imex_allow_jobs"],
+            "ctl_timeout": values["imex_ctl_timeout"],
+            "ready_wait": values["imex_ready_wait"],
+            "start_wait": values["imex_start_wait"],
+        }
         self.clique: Clique | None = None
         self.certificate: dict[str, Any] | None = None
         self.changes_nothing = run.check
@@ -132,7 +136,7 @@ class Phases:
         if needs_file and (warning := fabric_file.not_yet(path, "no IMEX domain can be previewed")):
             return {"warnings": [warning]}
         try:
-            if self.values["tls_used"] and self.values["tls"] == "ca":
+            if self.values["imex_tls_used"] and self.values["imex_tls"] == "ca":
                 self.certificate = certificates.plan(self._variables, self.tray, self._run.folder)
             if phase == "certificate":
                 return {"certificate": self.certificate}
@@ -172,7 +176,7 @@ class Phases:
         if not self._runs_service and (refused := self._refused_to_leave(clique, inspected)):
             return refused
         decision = imex_clique.decide(
-            clique, self._digest(clique), inspected, self._run.hosts, self.values["allow_outdated"]
+            clique, self._digest(clique), inspected, self._run.hosts, self.values["imex_allow_outdated"]
         )
         if decision.blocked is not None:
             # Reported once for the clique: its other trays pass, unchanged.
@@ -204,7 +208,7 @@ class Phases:
             return None
         partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts)
         # A job may have begun since on any of them.
-        stays, nodes = self.values["allow_outdated"], zip(clique.trays, clique.slurm_nodes)
+        stays, nodes = self.values["imex_allow_outdated"], zip(clique.trays, clique.slurm_nodes)
         self.plan["slurm_nodes"] = [node for tray, node in nodes if tray not in stays]
         # Reported once.
         first = next((tray for tray in clique.trays if _is_leaving(rows.get(tray, {}))), self.tray)
@@ -295,7 +299,7 @@ class Phases:
         if (own := rows.get(self.tray)) and own.get("refused"):
             return _refused(own["msg"])
         if clique and self.clique:
-            allowed = self.values["allow_outdated"]
+            allowed = self.values["imex_allow_outdated"]
             decision = imex_clique.decide(clique, self._digest(clique), rows, self._run.hosts, allowed)
             reasons = imex_clique.pending_changes(clique, rows, decision, self.tray, self._runs_service)
             findings += decision.findings
@@ -387,8 +391,8 @@ class Phases:
 def seconds(phase: str, values: Mapping[str, Any]) -> float:
     """The time limit of a phase on a tray, above all that the tray itself waits for."""
     # Each reading of the tray calls nvidia-imex-ctl three times at most.
-    reading = 3 * values["ctl_timeout"]
-    install = packages.INSTALL_SECONDS if values["manage_package"] else 0
+    reading = 3 * values["imex_ctl_timeout"]
+    install = packages.INSTALL_SECONDS if values["imex_manage_package"] else 0
     return float(
         _REST
         + {
@@ -396,9 +400,9 @@ def seconds(phase: str, values: Mapping[str, Any]) -> float:
             "inspect": reading + install,
             # They are, a package is fetched and installed, an initramfs is made, and the unit may stop again then.
             "stop_and_write": 2 * reading + 3 * install + packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS,
-            "start": reading + values["start_wait"],
+            "start": reading + values["imex_start_wait"],
             # The last reading may begin at the end of the wait.
-            "wait": reading + values["ready_wait"],
+            "wait": reading + values["imex_ready_wait"],
         }[phase]
     )
 

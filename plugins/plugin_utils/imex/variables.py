@@ -44,10 +44,7 @@ RANGES = {
 
 
 def values(variables: Variables, template: Callable[[Any], Any]) -> dict[str, Any]:
-    """The role's variables of a host, of their types, without ``imex_`` in their names. Raises ImexError.
-
-    And what vars/main.yml makes of them: config_owned, tls_used.
-    """
+    """The role's variables of a host, of their types, with what vars/main.yml makes of them. Raises ImexError."""
     if variables.get("ansible_role_name") != ROLE:
         raise ImexError(f"imex_domain is a part of the role {ROLE} alone; use the role.")
     given = template({name: variables[name] for name in (*_SPEC, *_OF_ROLE) if name in variables})
@@ -55,7 +52,7 @@ def values(variables: Variables, template: Callable[[Any], Any]) -> dict[str, An
     checked, wrong = _validate(_SPEC, given)
     if wrong:
         raise ImexError(f"Validation of arguments failed: {'; '.join(wrong)}")
-    return {name.removeprefix("imex_"): value for name, value in {**checked, **known}.items()}
+    return {**checked, **known}
 
 
 def _validate(spec: dict[str, Any], given: Variables) -> tuple[Variables, list[str]]:

@@ -4,14 +4,14 @@
 """Render the IMEX node lists: one nodes_config.cfg per clique.
 
 A node's id in the IMEX domain is its line number, and peers with different lists do not connect, so the order comes
-from the fabric file alone: the trays' names in natural order (r1t2 before r1t10). The file contains only addresses,
-because no document says that the daemon accepts comments or empty lines.
+from the fabric file alone: the trays' names in natural order (r1t2 before r1t10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.formats import nodes_text
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
@@ -25,7 +25,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     """
     wrong = {problem["clique"] for problem in findings(fabric, state)}
     return {
-        f"imex/{clique}/nodes_config.cfg": "".join(f"{fabric.trays[name]['imex_address']}\n" for name in names)
+        f"imex/{clique}/nodes_config.cfg": nodes_text(str(fabric.trays[name]["imex_address"]) for name in names)
         for clique, names in fabric.members.items()
         if names and clique not in wrong
     }

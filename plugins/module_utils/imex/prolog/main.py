@@ -98,7 +98,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         stop_daemon(settings)
         remove(formats.PERSIST_FILE)
         # The role checked the lines.
-        write_text(list_path(), "".join(f"{line}\n" for _node, line in members))
+        write_text(list_path(), formats.nodes_text(line for _node, line in members))
         if settings.channel0:
             _channel0(settings)
         start_daemon(deadline)

@@ -66,8 +66,8 @@ def variables_of(host: str, fabric: str, **given: Any) -> dict[str, Any]:
     role.setdefault("tls", "off")
     role.setdefault("pin_package", True)
     role.setdefault("tls_used", role["tls"] != "off")
-    role = {**dict.fromkeys((f"{name}_template" for name in domain.TEMPLATES), ""), **role}
     named = {f"imex_{name}": value for name, value in role.items() if value is not None}
+    named = {**dict.fromkeys(domain.TEMPLATES, ""), **named}
     return {"inventory_hostname": host, "ansible_role_name": role_variables.ROLE, **named}
 
 
@@ -704,8 +704,9 @@ def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: s
 def test_the_end_of_each_phase_lies_above_its_waits() -> None:
     for wait, limit in (("ready_wait", 3600), ("start_wait", 3600), ("ctl_timeout", 600)):
         options = {"ctl_timeout": 10.0, "ready_wait": 60.0, "start_wait": 15.0, "manage_package": True, wait: limit}
+        options = {f"imex_{name}": value for name, value in options.items()}
         ends = {phase: phases.seconds(phase, options) for phase in ("inspect", "stop_and_write", "start", "wait")}
-        assert ends["wait"] >= options["ready_wait"] + 2 * options["ctl_timeout"] + 60
-        assert ends["start"] >= options["start_wait"] + 2 * options["ctl_timeout"] + 60
-        assert ends["inspect"] >= packages.INSTALL_SECONDS + 2 * options["ctl_timeout"] + 60
+        assert ends["wait"] >= options["imex_ready_wait"] + 2 * options["imex_ctl_timeout"] + 60
+        assert ends["start"] >= options["imex_start_wait"] + 2 * options["imex_ctl_timeout"] + 60
+        assert ends["inspect"] >= packages.INSTALL_SECONDS + 2 * options["imex_ctl_timeout"] + 60
         assert ends["stop_and_write"] >= 4 * packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS

@@ -15,7 +15,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 
 VERSION = "580.173.02"
 # Where a tray without IMEX per job would have it.
-JOB = {"slurm_conf": "", "prolog_dir": "/nowhere/prolog.d", "epilog_dir": "/nowhere/epilog.d", "stop_wait": 20}
+JOB = {
+    "imex_job_slurm_conf": "",
+    "imex_job_prolog_dir": "/nowhere/prolog.d",
+    "imex_job_epilog_dir": "/nowhere/epilog.d",
+    "imex_job_stop_wait": 20,
+}
 CONFIG = "# of the package\nIMEX_CMD_ENABLED=1\nSERVER_PORT=50000\n"
 
 

@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.i
 
 ROLE = Path(__file__).parents[5] / "roles" / "imex"
 LIST = addresses(4)
+DROP_IN, LIST_SOCKET = "imex_drop_in_template", "imex_list_socket_template"
 OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
 
@@ -35,12 +36,12 @@ def rendered(name: str, **variables: Any) -> str:
     """A template of the role, with these variables of the role."""
     role = {**load("defaults/main.yml"), **load("vars/main.yml")}
     trusted = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in role.items()}
-    text = trust_as_template((ROLE / "templates" / role[f"imex_{name}_template"]).read_text())
+    text = trust_as_template((ROLE / "templates" / role[name]).read_text())
     return str(Templar(DataLoader(), {**trusted, **variables}).template(text) or "")
 
 
 def config_of(**variables: Any) -> str:
-    return rendered("config", **variables)
+    return rendered("imex_config_template", **variables)
 
 
 def owned_by(owner: str, tls: str) -> Any:
@@ -63,10 +64,10 @@ def desire(**more: Any) -> domain.DesiredState:
     entries = tuple(more.pop("nodes", LIST))
     clique = Clique("r01", tuple(f"t{number}" for number in range(len(entries))), entries)
     service = owner in domain.SERVICE_OWNERS
-    usual = {name.removeprefix("imex_"): value for name, value in load("defaults/main.yml").items()}
-    options = {"channel_count": None, "create_channel0": None, "config_owned": owned_by(owner, kind)}
+    usual = {**load("defaults/main.yml"), "imex_channel_count": None, "imex_create_channel0": None}
+    options = {"imex_config_owned": owned_by(owner, kind), **{f"imex_{name}": value for name, value in more.items()}}
     used = tls if service or owner == "job" else {}
-    return desired_state({**usual, **options, **more}, texts, clique if service else None, "t0", used)
+    return desired_state({**usual, **options}, texts, clique if service else None, "t0", used)
 
 
 def table(given: domain.DesiredState) -> dict[str, str | None]:
@@ -129,18 +130,23 @@ def test_each_owner_removes_the_files_of_the_others(owner: str, paths: set[str],
 
 
 def test_the_units_check_the_list_create_channels_and_limit_connections() -> None:
-    lines = rendered("drop_in", imex_channels=[7, 0, 7], imex_boot_wait=30.5, imex_list_port=50106).splitlines()
+    lines = rendered(
+        "imex_drop_in_template", imex_channels=[7, 0, 7], imex_boot_wait=30.5, imex_list_port=50106
+    ).splitlines()
     assert f"ExecCondition={domain.PROGRAM} check --port 50106 --wait 30.5 --unconfirmed stay_off" in lines
     assert f"ExecStartPre=-{domain.PROGRAM} channels --proc-devices /proc/devices 0 7" in lines
     assert "TimeoutStartSec=150" in lines
-    assert "ExecStartPre" not in rendered("drop_in")
-    of_job = rendered("drop_in", imex_owner="job", imex_job_wait=61, imex_job_stop_wait=7)
+    assert "ExecStartPre" not in rendered(DROP_IN)
+    of_job = rendered(DROP_IN, imex_owner="job", imex_job_wait=61, imex_job_stop_wait=7)
     assert {"Restart=no", "TimeoutStartSec=61", "TimeoutStopSec=7"} <= set(of_job.splitlines())
     assert domain.PROGRAM not in of_job
-    assert [rendered(name).count("nvlink-imex-list.socket") for name in ("drop_in", "list_socket")] == [2, 0]
+    assert [
+        rendered(name).count("nvlink-imex-list.socket")
+        for name in ("imex_drop_in_template", "imex_list_socket_template")
+    ] == [2, 0]
     # systemd.socket(5): connections of one source are limited, and their number in a time stops nothing for good.
     limits = {"Accept=yes", "MaxConnectionsPerSource=16", "TriggerLimitIntervalSec=0"}
-    assert limits <= set(rendered("list_socket").splitlines())
+    assert limits <= set(rendered(LIST_SOCKET).splitlines())
 
 
 @pytest.mark.parametrize(

@@ -41,24 +41,28 @@ from hypothesis import strategies as st
 
 TRAYS = tuple((f"r01t{number:02}", f"10.0.0.{number}") for number in range(1, 19))
 OPTIONS: dict[str, Any] = {
-    "policy": "drain",
-    "wait": 60,
-    "stop_wait": 20,
-    "min_trays": 2,
-    "max_requeues": 3,
-    "channel0": "auto",
-    "path": [],
-    "slurm_conf": "",
-    "prolog_dir": "/etc/slurm/prolog.d",
-    "epilog_dir": "/etc/slurm/epilog.d",
-    "python": sys.executable,
+    "imex_job_policy": "drain",
+    "imex_job_wait": 60,
+    "imex_job_stop_wait": 20,
+    "imex_job_min_trays": 2,
+    "imex_job_max_requeues": 3,
+    "imex_job_channel0": "auto",
+    "imex_job_path": [],
+    "imex_job_slurm_conf": "",
+    "imex_job_prolog_dir": "/etc/slurm/prolog.d",
+    "imex_job_epilog_dir": "/etc/slurm/epilog.d",
+    "imex_job_python": sys.executable,
 }
+
+
+def named(options: dict[str, Any]) -> dict[str, Any]:
+    return {f"imex_job_{name}": value for name, value in options.items()}
 
 
 def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.DesiredState:
     """The desired state of a tray of r01, by members of the clique and options of IMEX per job."""
     nodes, entries = zip(*members)
-    return domain.DesiredState(owner, "r01", entries, nodes=nodes, job={**OPTIONS, **options})
+    return domain.DesiredState(owner, "r01", entries, nodes=nodes, job={**OPTIONS, **named(options)})
 
 
 SETTINGS = state.Settings("r01", TRAYS)

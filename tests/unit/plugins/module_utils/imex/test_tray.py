@@ -173,6 +173,7 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     (tmp_path / "slurm.conf").write_text(f"PrologFlags=Alloc\n{lines.format(**folders)}")
     job = {"policy": "drain", "wait": 60, "stop_wait": 20, "min_trays": 2, "max_requeues": 3}
     job |= {"channel0": "auto", "path": [], "python": sys.executable, "slurm_conf": f"{tmp_path}/slurm.conf", **folders}
+    job = {f"imex_job_{name}": value for name, value in job.items()}
     texts = {domain.DROP_IN: "x\n", domain.SOCKET_UNIT: "x\n", domain.SERVICE_UNIT: "x\n"}
     entries = ("127.0.0.1", "192.0.2.2")
     desired = domain.DesiredState(

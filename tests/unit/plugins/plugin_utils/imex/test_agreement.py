@@ -151,9 +151,6 @@ def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: t
     evaluated = agreement.evaluate("r01", members(count), facts)
     speaking = [number for number, kind in enumerate(kinds) if kind in ("ready", "init")]
     broken = {pair for pair, word in cells.items() if word != "CONNECTED" and pair[0] in speaking}
-    assert {(a, b) for a, b, word in evaluated.disconnected if word != "unknown"} == {
-        (f"t{a}", f"t{b}") for a, b in broken
-    }
     assert evaluated.ok == (set(kinds) == {"ready"} and not broken)
     assert evaluated.ok or evaluated.findings
     for note in evaluated.findings:
