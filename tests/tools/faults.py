@@ -25,8 +25,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from run_ansible_test import CHECKOUT, copy_checkout
 from typing import NamedTuple
+
+from run_ansible_test import CHECKOUT, copy_checkout
 
 BIN = Path(sys.executable).parent
 COLLECTION = Path("ansible_collections") / "rackscale" / "nvlink"
