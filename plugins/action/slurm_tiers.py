@@ -62,8 +62,7 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         seen, name = plan.observed, self.options["topology_name"]
         topology = seen.runs.blocks(name if seen.running else "default")
-        jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
-        answer = self.rehearse(plan, topology, rehearse_jobs=jobs)
+        answer = self.rehearse(plan, topology, _segment_jobs(plan.desired))
         self._evaluate(answer, plan)
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
@@ -87,8 +86,8 @@ class ActionModule(steps.SteppedAction):
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
             files = changes.removed_files(plan.observed.texts, FILES)
-            change = {**plan.change(self.override), **plan.to_rehearse(None, False), **files}
-            answer = self.step("rehearse", {**change, "reloads": True}, "override")
+            change = {**plan.change(self.override), **plan.to_rehearse(None, None), **files}
+            answer = self.step("rehearse", {**change, "reloads": True})
             written = answer["written"]
             self._evaluate(answer, plan)
             stopped = bool(plan.stopped_by())

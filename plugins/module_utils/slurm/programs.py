@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
@@ -33,15 +34,18 @@ BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/
 # The trays of 576 racks come near to the limit of other programs.
 MAX_OUTPUT = 256 * 1024 * 1024
 
-BLOCKS: Specification = {
-    "type": "list",
-    "elements": "dict",
-    "options": {
-        "name": {"type": "str", "required": True},
-        "nodes": {"type": "list", "elements": "str", "required": True},
-    },
-}
-"""Blocks as an action gives them to its module in place of the fabric file."""
+BLOCKS: Specification = {"type": "list", "elements": "dict"}
+"""Blocks (name, nodes) as an action gives them to its module in place of the fabric file."""
+
+
+def polls(seconds: float, pause: float = 0.25, longest: float = 0.25) -> Iterator[None]:
+    """Yield at once, then until ``seconds`` have passed, and a last time at their end; pauses grow to ``longest``."""
+    deadline = time.monotonic() + seconds
+    yield
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.3, longest)
+        yield
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
@@ -125,39 +125,22 @@ def shown_nodes(hostlist: str) -> str:
     return hostlist if len(hostlist) <= MAX_HOSTLIST else summarize(expand(hostlist))
 
 
-# The options of a module that rehearses; documented in the fragment ``rehearsal``.
-OPTIONS: dict[str, Specification] = {
-    "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "rehearse_jobs": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "nodes": {"type": "int", "required": True},
-            "segment": {"type": "int", "default": 0},
-            "partition": {"type": "str", "default": ""},
-            "required": {"type": "bool", "default": False},
-        },
-    },
-    "rehearse_timeout": {"type": "float", "default": 120},
-}
-
-
 def before_apply(
-    slurm: Slurm, change: Arguments, writes: Mapping[str, bytes | None], params: Arguments
+    slurm: Slurm, change: Arguments, writes: Mapping[str, bytes | None], conf_dir: str
 ) -> tuple[Rehearsal, list[HostFinding]]:
     """Rehearse the files that slurmctld is to load: the folder as it would be after ``writes``.
 
-    change: ``topology`` (one, in the form of topology.yaml), ``style`` of its file. params: values of OPTIONS, and
-    ``segments`` and ``conf_dir``.
+    change: ``topology`` (one, in the form of topology.yaml), ``style`` of its file, ``rehearsal`` (jobs, timeout and
+    mandatory, by the options of the modules that rehearse).
     """
-    jobs = tuple(TestJob("site", **job) for job in params["rehearse_jobs"])
-    _check(jobs, params["rehearse_timeout"])
+    wanted = change["rehearsal"]
+    jobs = tuple(TestJob("site", **job) for job in wanted["jobs"])
+    _check(jobs, wanted["timeout"])
     config = slurm.config()
     past, no_history = history.read(slurm, config)
     (topology,) = scontrol.topologies_of(change["topology"])
     candidate = Candidate(
-        conf_dir=params["conf_dir"],
+        conf_dir=conf_dir,
         topology=topology,
         version=slurm.version(),
         style=change["style"],
@@ -166,12 +149,12 @@ def before_apply(
         records=tuple(slurm.records("nodes")),
         no_history=no_history,
     )
-    rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
-    return rehearsal, findings(rehearsal, candidate, mandatory=params["rehearse"] == "always")
+    rehearsal = rehearse(slurm, candidate, wanted["timeout"])
+    return rehearsal, findings(rehearsal, candidate, wanted["mandatory"])
 
 
 def _check(jobs: Iterable[TestJob], timeout: float) -> None:
-    """SlurmError for a value of OPTIONS that only this host can evaluate, or that no type excludes."""
+    """SlurmError for a value that no type excludes."""
     if timeout <= 0:
         raise SlurmError(f"rehearse_timeout is {timeout}: use a number of seconds above 0.")
     for job in jobs:
@@ -189,8 +172,9 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     be read.
     """
     started = time.monotonic()
-    topology = rehearsal_conf.partition_topology(candidate.version, candidate.style, candidate.topology.name)
-    blocks = candidate.topology.blocks
+    # From 25.05 on a partition chooses one of topology.yaml.
+    chooses = candidate.version >= rules.YAML_SINCE and candidate.style == scontrol.YAML
+    topology, blocks = candidate.topology.name if chooses else "", candidate.topology.blocks
     derived = rehearsal_conf.derive(candidate.conf_dir, candidate.writes, blocks, topology, candidate.records)
     rehearsal = Rehearsal(
         ran=False,
