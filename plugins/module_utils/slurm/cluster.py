@@ -75,8 +75,12 @@ def difference(changed: list[str], before: Mapping[str, str], after: Mapping[str
 
 def present(conf_dir: str) -> dict[str, str]:
     """name -> text of those of NAMES that exist."""
-    found = {name: read(os.path.join(conf_dir, name)) for name in NAMES}
-    return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
+    return as_texts({name: read(os.path.join(conf_dir, name)) for name in NAMES})
+
+
+def as_texts(files: Mapping[str, bytes | None]) -> dict[str, str]:
+    """name -> text of those of these files that exist."""
+    return {name: data.decode("utf-8", "replace") for name, data in files.items() if data is not None}
 
 
 def digest(text: str | None) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import rehearsal, slurmctld
@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology, slurm_topology_info
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -33,6 +33,7 @@ RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": (
 SCHEMA_OF_HOST = {
     **schemas.of_return(slurm_host.RETURN),
     "rehearsal": schemas.of_return(slurm_topology.RETURN)["rehearsal"],
+    "test_jobs": schemas.of_return(slurm_topology_info.RETURN)["test_jobs"],
 }
 # The options that several actions have by documentation fragments.
 OF_CONTROLLER = schemas.arguments(slurmctld.ModuleDocFragment.DOCUMENTATION)
@@ -53,11 +54,10 @@ class StepFailed(Exception):
 class SteppedAction(GuardedAction):
     """An action whose steps on the host are those of the module slurm_host.
 
-    OF_HOST: the options that each step gets. SCHEMA: of the answers.
+    OF_HOST: the options that each step gets.
     """
 
     OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
-    SCHEMA: Mapping[str, schemas.Check] = SCHEMA_OF_HOST
 
     def change(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
         """As run_steps(); its findings are printed or fail it."""
@@ -96,7 +96,7 @@ class SteppedAction(GuardedAction):
         # As the task has them, since the host validates them too: ~ is the home there.
         given = {option: self._task.args.get(option, self.options[option]) for option in self.OF_HOST}
         arguments = {**given, "step": step, "change": change}
-        answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, self.SCHEMA, self.end)
+        answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, SCHEMA_OF_HOST, self.end)
         self.warnings += answer.pop("warnings", [])
         if answer.pop("restarted", False):
             self.warnings.append(RESTARTED)

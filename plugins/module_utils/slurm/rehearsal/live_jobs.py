@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import questions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import (
+    Answer,
     Outcome,
     Question,
     TestJob,
@@ -60,7 +61,7 @@ _BY_TOPOLOGY = ("requested node configuration is not available", "topology")
 
 
 @dataclass
-class Row:
+class Row(Answer):
     """A job that slurmctld does not place as its blocks promise.
 
     outcome: ``refused``, or ``spread`` where segments are not whole inside the blocks. trays: those of the block that
@@ -68,12 +69,6 @@ class Row:
     where there was none.
     """
 
-    kind: str
-    partition: str
-    nodes: int
-    segment: int
-    block: str
-    outcome: str
     reason: str = ""
     trays: list[str] = field(default_factory=list)
     placed_on: str = ""
@@ -238,7 +233,7 @@ class _Asker:
 
 def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: Mapping[str, str]) -> Row | None:
     """The row of a job that is not placed as promised; None where it is, or where its refusal has another reason."""
-    row = Row(job.kind, job.partition, job.nodes, job.segment, job.block, outcome.outcome, outcome.reason)
+    row = Row(job.kind, job.nodes, job.partition, job.segment, job.block, outcome.outcome, outcome.reason)
     if outcome.outcome == "refused":
         return row if any(text in outcome.reason.lower() for text in _BY_TOPOLOGY) else None
     if outcome.outcome != "placed" or not parts:

@@ -65,8 +65,8 @@ class Question:
 
 
 @dataclass
-class Outcome:
-    """The result of one test job: placed (on these nodes, in these blocks), refused, or unanswered."""
+class Answer:
+    """What the results of a job have in common: the job, and the outcome in a word."""
 
     kind: str
     nodes: int
@@ -74,6 +74,12 @@ class Outcome:
     segment: int
     block: str
     outcome: str
+
+
+@dataclass
+class Outcome(Answer):
+    """The result of one test job: placed (on these nodes, in these blocks), refused, or unanswered."""
+
     on: str = ""
     blocks: list[str] = field(default_factory=list)
     reason: str = ""

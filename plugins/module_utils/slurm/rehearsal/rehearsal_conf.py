@@ -110,19 +110,8 @@ def _state(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], list[str]]
 
 
 _OF_DYNAMIC = {"CPUs": "CPUTot", "Features": "AvailableFeatures"}
-_OF_RECORD = (
-    "NodeName",
-    "CPUs",
-    "Boards",
-    "Sockets",
-    "CoresPerSocket",
-    "ThreadsPerCore",
-    "RealMemory",
-    "Features",
-    "Gres",
-    "Weight",
-    "Topology",
-)
+# Jobs that take whole nodes do not depend on sockets and cores.
+_OF_RECORD = ("NodeName", "CPUs", "RealMemory", "Features", "Gres", "Weight", "Topology")
 
 
 def _dynamic(record: Mapping[str, str], bare: bool) -> str:

@@ -145,7 +145,7 @@ def before_apply(
         version=slurm.version(),
         style=change["style"],
         writes=writes,
-        jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
+        jobs=(*jobs, *past),
         records=tuple(slurm.records("nodes")),
         no_history=no_history,
     )

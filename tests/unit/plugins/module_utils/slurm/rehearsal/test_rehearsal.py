@@ -20,7 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal i
     rehearsal_conf,
     rehearse,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.history import Shape
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import Outcome, TestJob
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Candidate, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
@@ -239,7 +238,9 @@ def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
         "gpu",
         "",
     ]
-    assert history.shapes(lines) == [Shape("gpu", 8, 0), Shape("gpu", 8, 4), Shape("gpu", 12, 4)]
+    assert history.shapes(lines) == [
+        TestJob("past", *shape) for shape in ((8, "gpu", 0), (8, "gpu", 4), (12, "gpu", 4))
+    ]
 
 
 def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Pat
         'case "$*" in *SegmentSize*) echo \'sacct: fatal: Invalid field requested: "SegmentSize"\' >&2; exit 1;; esac'
     )
     script = f"{LOGS}{refuses}\necho 'gpu|8|{START}|sbatch --segment=4'"
-    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([Shape("gpu", 8, 4)], "")
+    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([TestJob("past", 8, "gpu", 4)], "")
     assert "--starttime=now-14days" in (tmp_path / "calls").read_text()
 
 
