@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_host
 short_description: "[INTERNAL] Survey, rehearse or change the topology and partitions of Slurm on slurmctld's host"
-version_added: 1.0.0
+version_added: 1.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
