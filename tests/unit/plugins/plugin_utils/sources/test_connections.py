@@ -76,7 +76,7 @@ class Site:
 
         known = HostVars({name: {**self.own, **variables} for name, variables in hosts.items()})
         asked = {"gather_subset": ["gpu"], "backend": "nvml", **asked}
-        return connections.read(hosts, asked, Hosts(known, evaluate), becomes, self.reporter)
+        return connections.read(hosts, connections.of_facts(asked), Hosts(known, evaluate), becomes, self.reporter)
 
     def arguments(self, host: str) -> str:
         return (self.folder / f"{host}.arguments").read_text()
@@ -153,7 +153,7 @@ def test_a_tray_that_is_no_target_has_a_reason(site: Site, variables: dict[str, 
 
 def test_hostile_answers_cost_no_other_tray_its_report(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_REST", 8)
-    monkeypatch.setattr(connections, "_SENDING", 2)
+    monkeypatch.setattr(connections, "SENDING", 2)
     hostile = ("noise1", "hang1", "killed1", "cut1", "foreign1", "odd1")
     names = [*hostile, *(f"tray{number}" for number in range(1, 15))]
     results = site.read({name: {} for name in names}, timeout=2)
