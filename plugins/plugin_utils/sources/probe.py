@@ -9,12 +9,12 @@ standard library. The archive stays in the tray's memory; no file is written the
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import io
 import json
 import marshal
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -27,6 +27,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout im
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 
+# What is below the package, and the names; to parse each file would be the half of a reading of few trays.
+_IMPORTS = re.compile(rf"^ *from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|.*)", re.MULTILINE)
 # 8 is MFD_NOEXEC_SEAL. Kernels with this sysctl know the flag, and may require it.
 _MEMFD_FLAGS = 'os.MFD_CLOEXEC|8*os.path.exists("/proc/sys/vm/memfd_noexec")'
 # Reads the archive from standard input. No character that a shell would interpret within single quotes.
@@ -78,12 +80,10 @@ def _sources(module: str) -> dict[str, bytes]:
         path = waiting.pop()
         if path not in found and (root / path).is_file():
             found[path] = (root / path).read_bytes()
-            for node in ast.walk(ast.parse(found[path])):
-                source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-                if isinstance(node, ast.ImportFrom) and source.startswith(f"{PACKAGE}."):
-                    below = source[len(PACKAGE) + 1 :].replace(".", "/")
-                    # The module itself, or each name is one.
-                    waiting += [f"{below[:-1]}.py", *(f"{below}{name.name}.py" for name in node.names)]
+            for below, names in _IMPORTS.findall(found[path].decode()):
+                folder = below.replace(".", "/")
+                # The module itself, or each name is one.
+                waiting += [f"{folder[1:]}.py", *(f"{folder}/{name}.py"[1:] for name in re.findall(r"\w+", names))]
     return found
 
 
