@@ -99,10 +99,10 @@ class ActionModule(GuardedAction):
         except AnsibleError as error:
             # Reported in one line by the last play, in place of a report of each tray.
             answer = {"failed": True, "msg": str(error)}
-        if answer.get("failed") or "times" not in answer:
-            problem = str(answer.get("msg") or "its answer has another shape")
-            return {"changed": False, "changes": [], "findings": [], "problem": problem}
-        return doctor.clocked(answer, asked)
+        answer = doctor.clocked(answer, asked)
+        if answer.get("failed"):
+            return {"changed": False, "changes": [], "findings": [], "problem": str(answer.get("msg"))}
+        return answer
 
     def _read(self, options: Arguments, trays: Iterable[str], task_vars: Variables) -> dict[str, Result]:
         """Tray -> its answer, read by ssh, of those that are in this run."""

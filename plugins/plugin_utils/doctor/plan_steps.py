@@ -59,10 +59,10 @@ def plan(read: site.Inventory, path: str) -> dict[str, Any]:
 
 def clocked(answer: Result, asked_at: float) -> Result:
     """The answer of a host with its clock; asked_at: by the controller's, which has just got the answer."""
-    times = mapped(answer.get("times"))
-    if not times:
-        return answer
-    return {**answer, "clock": {"low": times["ended"] - time.time(), "high": times["started"] - asked_at}}
+    started, ended = (mapped(answer.get("times")).get(name) for name in ("started", "ended"))
+    if not isinstance(started, (int, float)) or not isinstance(ended, (int, float)):
+        return {"failed": True, "msg": answer.get("msg") or "its answer has another shape"}
+    return {**answer, "clock": {"low": ended - time.time(), "high": started - asked_at}}
 
 
 def connects(tray: str, ports: Iterable[int], controllers: Iterable[str], hostvars: Any) -> list[dict[str, Any]]:

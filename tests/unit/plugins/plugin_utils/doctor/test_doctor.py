@@ -188,6 +188,12 @@ def test_a_clock_is_checked_by_the_least_that_it_can_differ(low: float, high: fl
         assert "munge refuses credentials" in rows[0][3]
 
 
+@pytest.mark.parametrize("times", [None, {}, {"started": None, "ended": None}])
+def test_an_answer_without_times_has_no_clock_and_stops_no_other(times: Any) -> None:
+    answer = plan_steps.clocked({"times": times, "python": "3.12.3"}, 0.0)
+    assert host_checks.report("r01t01", answer, is_tray=True).problem == "its answer has another shape"
+
+
 def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
     finding = {"code": "driver_missing", "severity": "error", "message": "Load the driver."}
     broken = report(0, None, findings=[finding])
