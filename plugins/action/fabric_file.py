@@ -95,8 +95,8 @@ class ActionModule(ControllerAction):
             else:
                 known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
                 if options["tray_reading"] == "ssh" and "sources" not in self._task.args:
-                    becomes = self._play_context.become
-                    known.results = connections.read(options["trays"], options["facts"], known, becomes, display)
+                    question, becomes = connections.of_facts(options["facts"]), self._play_context.become
+                    known.results = connections.read(options["trays"], question, known, becomes, display)
                 observe = functools.partial(hosts.observe, rows, options, known, time, display)
                 done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
         return {"fabric_file": path, **done}

@@ -183,12 +183,13 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
     here, trays, processors = environment.read(), len(inventory.trays), os.cpu_count() or 1
     discovers = "discover" in phases
     checks = list(controller.checks(here, inventory.variables, inventory.slurm, trays, processors, discovers))
-    errors = [f"{row.name}: {row.message}" for row in checks if row.status == ERROR]
+    errors = [f"{row['code']}: {row['message']}" for row in checks if row["severity"] == ERROR]
     problems = [*site.problems(inventory, phases, fabric), *errors]
     if problems:
         raise NvlinkError(" ".join(map(ended, problems)))
     # ansible.cfg is for doctor: a warning in each run would be noise.
-    old = [f"{row.name}: {row.message}." for row in checks if row.status == WARNING and row.name != "ansible_cfg"]
+    warned = [row for row in checks if row["severity"] == WARNING and row["code"] != "ansible_cfg"]
+    old = [f"{row['code']}: {row['message']}." for row in warned]
     return {
         "phases": phases,
         "playbooks": site.playbooks(inventory, phases),

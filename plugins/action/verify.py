@@ -57,8 +57,9 @@ class ActionModule(ControllerAction):
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
         # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
         links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
-        results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
-        reports = read_evidence.reports(options, task_vars.get("hostvars"), results)
+        known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
+        results = self._read(options, known) if options["tray_reading"] == "ssh" and not options["quick"] else None
+        reports = read_evidence.reports(options, known, results)
         now = _now()
         evidence = read_evidence.read(fabric, options, reports, now, links, is_found)
         verdict = verify.verify(evidence, now)
@@ -71,12 +72,12 @@ class ActionModule(ControllerAction):
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
 
-    def _read(self, options: Arguments, task_vars: Variables) -> dict[str, Result]:
+    def _read(self, options: Arguments, known: hosts.Hosts) -> dict[str, Result]:
         """Host -> the result of a reading by ssh, of the trays that are in this run."""
-        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
         in_run = set(options["trays"] if options["hosts"] is None else options["hosts"])
         trays = [tray for tray in options["trays"] if tray in in_run]
-        return connections.read(trays, options["facts"], known, self._play_context.become, display)
+        question = connections.of_facts(options["facts"])
+        return connections.read(trays, question, known, self._play_context.become, display)
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:

@@ -32,6 +32,7 @@ OF_LOCALHOST = (
     "dra_driver_kubeconfig",
     "k8s_topology_schedulers",
     "k8s_topology_kubeconfig",
+    "tray_reading",
 )
 NO_KUBECONFIG = "no such file on the controller"
 _TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
