@@ -14,7 +14,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
@@ -42,9 +41,7 @@ class ActionModule(ControllerAction):
         _spec, options = self.validate_argument_spec(argument_spec=_OPTIONS)
         if options["observations"] and not isidentifier(options["observations"]):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
-        path = options["fabric_file"]
-        if not path:
-            raise NvlinkError(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "nothing can be verified")):
             nothing = {"ok": True, "failures": [], "layers": {}}
             return {**_result(nothing, [warning]), "warnings": [warning]}

@@ -367,7 +367,7 @@ def _findings(facts: Object, tray: str) -> tuple[list[Finding], list[Finding]]:
     try:
         return trust.host_findings(facts.get("findings") or []), []
     except ValueError:
-        message = f"{tray} returned findings of another shape, which are dropped; check the host."
+        message = f"{tray} returned findings of another shape, which are dropped"
         return [], [finding("tray_answer_invalid", message, tray=tray)]
 
 

@@ -82,10 +82,13 @@ def _checksum(path: str) -> str:
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
+CHANGED = "Another program has changed {} since it was read: run again to keep its change."
+
+
 def require_unchanged(path: str, known: Checksums) -> None:
     """Edited where the file is not the known one."""
     if _checksum(path) != known.get(path, ""):
-        raise Edited(f"Another program has changed {path} since it was read: run again to keep its change.")
+        raise Edited(CHANGED.format(path))
 
 
 class Files:

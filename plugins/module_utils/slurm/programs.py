@@ -20,11 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, nod
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
-    ShownBlock,
-    SlurmError,
-    Topology,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import ShownBlock, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened, summarize
 
 # The folders of Slurm's programs outside PATH.
@@ -56,6 +52,10 @@ class Job:
     user: str
     partition: str
     nodes: tuple[str, ...]
+
+
+def _failed(command: str, result: child.Result) -> SlurmError:
+    return SlurmError(f"{command} failed ({result.reason}): check that slurmctld runs and answers.")
 
 
 def _fields(row: str, number: int) -> list[str]:
@@ -109,9 +109,7 @@ class Slurm:
         """The output of scontrol; SlurmError if it fails."""
         result = self.call("scontrol", *arguments)
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(
-                f"scontrol {' '.join(arguments)} failed ({result.reason}): check that slurmctld runs and answers."
-            )
+            raise _failed(f"scontrol {' '.join(arguments)}", result)
         return result.stdout
 
     def version(self) -> rules.Version:
@@ -150,7 +148,7 @@ class Slurm:
         result = self.call("scontrol", "show", "topology")
         # It exits with 0 and prints an error where slurmctld does not answer (24.11, 26.05).
         if result.timed_out or "slurm_load_topo error" in result.stderr:
-            raise SlurmError(f"scontrol show topology failed ({result.reason}): check that slurmctld runs and answers.")
+            raise _failed("scontrol show topology", result)
         return scontrol.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:
@@ -188,7 +186,7 @@ class Slurm:
     def _squeue(self, *arguments: str) -> list[str]:
         result = self.call("squeue", "-a", "-h", *arguments)
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(f"squeue failed ({result.reason}): check that slurmctld runs and answers.")
+            raise _failed("squeue", result)
         return result.stdout.splitlines()
 
     def reconfigure(self) -> child.Result:

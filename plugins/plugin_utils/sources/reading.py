@@ -98,7 +98,7 @@ def complete(answer: Result, names: Sequence[str]) -> Result:
     missing = [name for name in subsets.selected(names) if facts.get(subsets.FACTS[name]) is None]
     if not missing:
         return answer
-    message = f"The answer has no facts of {', '.join(missing)}, which were asked; check the host."
+    message = f"The answer has no facts of {', '.join(missing)}, which were asked"
     return {**answer, "findings": [*notes, finding("tray_answer_invalid", message)]}
 
 
