@@ -89,16 +89,13 @@ def known(rehearsed: Candidate) -> frozenset[str]:
 
 def test_only_partitions_on_this_topology_get_jobs() -> None:
     rehearsed = candidate({"a": 4})
-    nodes = sorted(known(rehearsed))
+    every = ",".join(sorted(known(rehearsed)))
     partitions = [
-        {"PartitionName": name, "State": "UP", "Nodes": ",".join(names), "Topology": topology}
-        for name, names, topology in (
-            ("gpu", nodes, "(null)"),
-            ("mine", nodes[:2], "nvlink"),
-            ("cpu", ["c1"], "(null)"),
-            ("tree", nodes, "fat"),
-            (rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
-        )
+        record("gpu", Nodes=every),
+        record("mine", Nodes="at[00-01]", Topology="nvlink"),
+        record("cpu", Nodes="c1"),
+        record("tree", Nodes=every, Topology="fat"),
+        record(rehearsal_conf.OPEN_PARTITION, Nodes=every, Topology="nvlink"),
     ]
     jobs = [job for job in rehearse.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
     assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
