@@ -45,7 +45,7 @@ def arguments(options: subsets.Options, limit: int) -> list[str]:
 def archive() -> bytes:
     """The zip that a tray's Python imports the modules from."""
     folder = PurePosixPath(PACKAGE.replace(".", "/"))
-    written, sources = io.BytesIO(), _sources()
+    written, sources = io.BytesIO(), sources_of("probe.py")
     packages = {folder, *folder.parents, *((folder / path).parent for path in sources)} - {PurePosixPath()}
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for package in sorted(packages):
@@ -66,11 +66,11 @@ def _byte_code(source: bytes, path: str) -> bytes:
     return b"".join((importlib.util.MAGIC_NUMBER, (1).to_bytes(4, "little"), importlib.util.source_hash(source), code))
 
 
-def _sources() -> dict[str, bytes]:
-    """Path below module_utils -> source, of the probe and of all that it imports, in functions too."""
+def sources_of(program: str) -> dict[str, bytes]:
+    """Path below module_utils -> source, of that one and of all that it imports, in functions too."""
     root = Path(probe.__file__).parent
     found: dict[str, bytes] = {}
-    waiting = ["probe.py"]
+    waiting = [program]
     while waiting:
         path = waiting.pop()
         if path not in found and (root / path).is_file():
