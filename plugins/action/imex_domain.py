@@ -47,9 +47,12 @@ class ActionModule(GuardedAction):
             )
         hosts = task_vars.get("ansible_play_hosts_all") or [host]
         folder, play_id = str(constants.DEFAULT_LOCAL_TMP), run_store.play_of(self._task)
+        if options["phase"] == "report":
+            # A play of its own may follow that of the phases.
+            play_id = (task_vars.get("imex_unchanged") or {}).get("play", play_id)
         run = phases.Run(folder, play_id, set(clique.batch(hosts, play.serial or [], host)), self._task.check_mode)
         if options["phase"] == "compare":
-            return {"unchanged_hosts": run.unchanged_hosts(hosts)}
+            return {"unchanged_hosts": run.unchanged_hosts(hosts), "play": play_id}
         if options["phase"] == "pending":
             return {"pending": run.pending(hosts)}
         if options["phase"] == "report":
@@ -76,6 +79,7 @@ class ActionModule(GuardedAction):
             list_port=desired.list_port,
             ports=desired.ports_to_open if desired.manage_firewall else None,
             job=desired.job,
+            members=desired.nodes,
         )
         arguments = {"phase": phase, "plan": change.plan, "asked": asked._replace(**change.asked)._asdict()}
         is_read = phase in ("inspect", "prepare")

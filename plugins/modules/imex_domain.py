@@ -111,8 +111,13 @@ unchanged_hosts:
   returned: with O(phase=compare)
   type: dict
   sample: {r01t01: true, r01t02: true}
+play:
+  description: The play of the phases, whose changes V(report) reports.
+  returned: with O(phase=compare)
+  type: str
+  sample: 0242ac11-0002-0d6b-4e2c-000000000004
 text:
-  description: What the phases of this play have done, as lines of text, one for trays with equal changes and last
+  description: What the phases of a play have done, as lines of text, one for trays with equal changes and last
     one for all.
   returned: with O(phase=report)
   type: list

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
@@ -27,7 +27,7 @@ NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no fil
 # The keys of slurm.conf that the findings and the settings need.
 KEYS = (
     *(*slurm_conf.PROLOGS, "taskprolog", "prologflags", "prologepilogtimeout", "prologtimeout", "epilogtimeout"),
-    *("grestypes", "switchtype", slurm_conf.SHARED_PARTITIONS),
+    *("grestypes", "switchtype"),
 )
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
@@ -96,7 +96,7 @@ def evaluate(settings: state.Settings, slurm: Mapping[str, Sequence[str]], path:
         if limit.isdecimal() and int(limit) not in _NO_LIMIT and int(limit) < needs:
             values: dict[str, Value] = {"setting": f"{key}={limit}", "path": path, "seconds": needs}
             findings.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
-    shared = _shared_partitions(settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
+    shared = list(slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
     if shared and not settings.gpus_counted:
         findings.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
     if settings.policy == "run" and not _last(slurm, "taskprolog"):
@@ -115,13 +115,13 @@ def _gpus_are_counted(types: str) -> bool:
     return "gpu" in words and words.isdisjoint({"shard", "mps"})
 
 
-def _shared_partitions(settings: state.Settings, rows: Sequence[str]) -> list[str]:
+def shared_partitions(members: Collection[str], rows: Sequence[str]) -> list[str]:
     """The partitions of "NAME NODES" rows that have trays of the clique; node sets are not known here."""
-    members, found = {node for node, _line in settings.members}, []
+    found = []
     for row in rows:
         name, _blank, nodes = row.partition(" ")
         with contextlib.suppress(hostlist.HostlistError):
-            if nodes.upper() == "ALL" or members & set(hostlist.expand(nodes)):
+            if nodes.upper() == "ALL" or not set(hostlist.expand(nodes)).isdisjoint(members):
                 found.append(f"partition {name}")
     return found
 

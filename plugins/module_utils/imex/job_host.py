@@ -31,14 +31,16 @@ class Blocked(HostError):
         self.findings = [finding]
 
 
-def read(owner: str, options: Mapping[str, Any]) -> Slurm:
-    """What IMEX per job needs of Slurm here. options: the variables imex_job_* of the role."""
+def read(owner: str, options: Mapping[str, Any], members: Sequence[str]) -> Slurm:
+    """What IMEX per job needs of Slurm here. options: the variables imex_job_* of the role. members: of the clique."""
     wrappers = job_files.wrappers(options)
     path, settings = slurm_conf.read(options["imex_job_slurm_conf"])
+    shared = job_files.shared_partitions(members, settings.get(slurm_conf.SHARED_PARTITIONS, ()))
+    known = {key: values for key, values in settings.items() if key in job_files.KEYS}
     running = _jobs_running()
     return {
         "path": path,
-        "settings": {key: values for key, values in settings.items() if key in job_files.KEYS and owner == domain.JOB},
+        "settings": {**known, slurm_conf.SHARED_PARTITIONS: shared} if owner == domain.JOB else {},
         "called": [key for key in wrappers if _calls(settings.get(key.lower(), ()), key.lower())],
         "alone": _alone({**wrappers, "TaskProlog": job_files.PROGRAM}, settings),
         "python": _python_error(options["imex_job_python"]) if owner == domain.JOB else "",

@@ -168,9 +168,10 @@ class Firewall(TypedDict):
 class Slurm(TypedDict):
     """What IMEX per job needs of Slurm on a tray.
 
-    path: of slurm.conf. settings: key in lower case -> its values in order. called: the keys of slurm.conf whose
-    programs call that of this collection. alone: file of this collection -> the key of slurm.conf that names no other
-    file. python: why the program cannot run, empty where it can. job: whose daemon runs.
+    path: of slurm.conf. settings: key in lower case -> its values in order; for SHARED_PARTITIONS those of the clique.
+    called: the keys of slurm.conf whose programs call that of this collection. alone: a file of this collection -> the
+    key of slurm.conf that names no other file. python: why the program cannot run, empty where it can. job: whose
+    daemon runs.
     """
 
     path: str | None

@@ -41,9 +41,9 @@ class Options(NamedTuple):
 
     files: the paths whose states are reported; that of the recorded list and of its channels are always. own: the line
     of the tray. outside: lines of members that this run does not reach, whose records are read where owner has members.
-    ports: of the firewall, None where it is not managed. job: the variables imex_job_* of the role. nodes: of Slurm,
-    whose jobs are looked up where a daemon runs. package: the one whose offers are looked up unless it is installed in
-    the driver's version; empty for any, None to look up none.
+    ports: of the firewall, None where it is not managed. job: the variables imex_job_* of the role. members: of the
+    clique, as Slurm names them. nodes: of Slurm, whose jobs are looked up where a daemon runs. package: the one whose
+    offers are looked up unless it is installed in the driver's version; empty for any, None to look up none.
     """
 
     owner: str
@@ -55,6 +55,7 @@ class Options(NamedTuple):
     list_port: int = 50006
     ports: Sequence[int] | None = None
     job: Mapping[str, Any] = {}
+    members: Sequence[str] = ()
     nodes: Sequence[str] = ()
     package: str | None = None
 
@@ -78,7 +79,7 @@ def report(host: Host, options: Options) -> Report:
         "firewall": (
             {"name": None, "open": [], "opened": {}} if options.ports is None else firewall.read(host, options.ports)
         ),
-        "slurm": job_host.read(options.owner, options.job),
+        "slurm": job_host.read(options.owner, options.job, options.members),
         "gives_channels": gives_channels,
         "local": not options.own or boot.is_local(options.own),
         "peers": boot.query(list(options.outside), options.list_port) if options.outside and asks else {},

@@ -70,11 +70,11 @@ def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.D
 
 
 def findings(desired: domain.DesiredState, allow_jobs: bool = False) -> list[Any]:
-    return job_host.findings_of(desired, job_host.read(desired.owner, desired.job), allow_jobs)
+    return job_host.findings_of(desired, job_host.read(desired.owner, desired.job, desired.nodes), allow_jobs)
 
 
 def made(desired: domain.DesiredState, generation: int = 0) -> dict[str, tuple[bytes | None, int]]:
-    return job_host.files_of(desired, generation, job_host.read(desired.owner, desired.job))
+    return job_host.files_of(desired, generation, job_host.read(desired.owner, desired.job, desired.nodes))
 
 
 SETTINGS = state.Settings("r01", TRAYS)
@@ -458,7 +458,7 @@ def _folders(tray: Path) -> dict[str, str]:
 def _present(tray: Path, check: bool = False, **options: Any) -> list[str]:
     """Install the program; what changed."""
     host, desired = Host(check), desire(**{**_folders(tray), **options})
-    assert [*findings(desired), *job_host.uncalled(desired, job_host.read("job", desired.job))] == []
+    assert [*findings(desired), *job_host.uncalled(desired, job_host.read("job", desired.job, desired.nodes))] == []
     job_host.write(made(desired, 1), host)
     return host.changes
 
@@ -584,7 +584,7 @@ def test_a_slurm_conf_that_would_not_run_the_program_is_a_finding(
         (tray / "slurm.conf").write_text(conf.format(tray))
     desired = desire(**_folders(tray))
     assert [note["code"] for note in findings(desired)] == codes
-    uncalled = job_host.uncalled(desired, job_host.read("job", desired.job)) if conf else []
+    uncalled = job_host.uncalled(desired, job_host.read("job", desired.job, desired.nodes)) if conf else []
     missing = [note["values"]["lines"] for note in uncalled]
     assert missing == ([lines.format(tray)] if lines else [])
 

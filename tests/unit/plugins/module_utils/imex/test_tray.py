@@ -226,7 +226,7 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     desired = replace(desired, job_program="AA==")
     one = tray_of(desired, check=True)
     observed = {**imex_fleet.tray(processes=[], answers={}, package=None), "unit": None, "owners": [], "findings": []}
-    report = imex_fleet.report(observed, slurm=job_host.read("job", job))
+    report = imex_fleet.report(observed, slurm=job_host.read("job", job, desired.nodes))
     found = one.stop_and_write(report, 3, False)
     assert [note["code"] for note in found["findings"]] == codes
     last = [state.SETTINGS_FILE, job_files.PROGRAM, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
