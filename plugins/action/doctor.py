@@ -5,33 +5,44 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
+from ansible_collections.rackscale.nvlink.plugins.module_utils import inspection, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_command, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts, reading
 
 SCHEMAS = {step: schemas.of_return(RETURN, f"step={step}") for step in ("inspect", "capture")}
 # The controller makes it of the times.
 del SCHEMAS["inspect"]["clock"]
+SCHEMAS["inspect"] |= {
+    fact: tray_report.SCHEMA[fact] for fact in (f"ansible_facts.{subsets.FACTS[name]}" for name in inspection.SUBSETS)
+}
 # Step -> (seconds to connect, to copy the module, to start Python and for what has limits of its own; how many calls
 # may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
 # the facts and as they print it.
 _TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10)}
 # Options that a host has no use for.
-_CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers"})
+_CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers", "tray_reading", "hosts"})
+
+
+display = Display()
 
 
 class ActionModule(GuardedAction):
@@ -54,8 +65,9 @@ class ActionModule(GuardedAction):
         read = inventory.read(options, task_vars)
         if options["step"] == "plan":
             return doctor.plan(read, options["fabric_file"])
-        rows, found = doctor.evaluate(read, options["fabric_file"], task_vars)
-        text = results.summary(rows, len(found.trays), len(host_checks.answered(found.trays)))
+        by_ssh = self._read(options, read.trays, task_vars) if options["tray_reading"] == "ssh" else None
+        rows, found = doctor.evaluate(read, options["fabric_file"], task_vars, by_ssh)
+        text = results.summary(rows, len(found.trays), host_checks.answered(found.trays))
         verdict = results.verdict(rows, text)
         if options["path"]:
             try:
@@ -87,15 +99,34 @@ class ActionModule(GuardedAction):
         except AnsibleError as error:
             # Reported in one line by the last play, in place of a report of each tray.
             answer = {"failed": True, "msg": str(error)}
-        if answer.get("failed") or "times" not in answer:
-            problem = str(answer.get("msg") or "its answer has another shape")
-            return {"changed": False, "changes": [], "findings": [], "problem": problem}
-        times = mapped(answer["times"])
-        clock = {"low": times["ended"] - time.time(), "high": times["started"] - asked}
-        return {**answer, "clock": clock}
+        answer = doctor.clocked(answer, asked)
+        if answer.get("failed"):
+            return {"changed": False, "changes": [], "findings": [], "problem": str(answer.get("msg"))}
+        return answer
+
+    def _read(self, options: Arguments, trays: Iterable[str], task_vars: Variables) -> dict[str, Result]:
+        """Tray -> its answer, read by ssh, of those that are in this run."""
+        own = {name: options[name] for name in ("role", *subsets.Options._fields) if name in options}
+        in_run, rest = set(options["hosts"]), _seconds("inspect", options)
+
+        def accept(tray: str, answer: Result, asked_at: float) -> Result:
+            return doctor.clocked(trust.answered(tray, answer, SCHEMAS["inspect"]), asked_at)
+
+        def connects(tray: str) -> Arguments:
+            to = doctor.connects(tray, options["peer_ports"], options["controllers"], task_vars["hostvars"])
+            return {"connects": to}
+
+        question = reading.Question("inspection", own, accept, math.ceil(rest), rest + connections.SENDING)
+        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
+        names, becomes = [tray for tray in trays if tray in in_run], self._play_context.become
+        return connections.read(names, question, known, becomes, display, connects)
 
     def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
         given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
-        rest, times = _TIME_LIMITS[step]
-        seconds = rest + times * options["timeout"]
-        return self.run_module("rackscale.nvlink.doctor", {**given, **more}, task_vars, SCHEMAS[step], seconds)
+        module, seconds = "rackscale.nvlink.doctor", _seconds(step, options)
+        return self.run_module(module, {**given, **more}, task_vars, SCHEMAS[step], seconds)
+
+
+def _seconds(step: str, options: Arguments) -> float:
+    rest, times = _TIME_LIMITS[step]
+    return rest + times * float(options["timeout"])

@@ -28,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 display = Display()
 
@@ -52,10 +53,7 @@ class ActionModule(ControllerAction):
             is_variable = variable in hosts.VARIABLES and trust.controller_value(task_vars, variable) is not None
             raise AnsibleActionFail(f"{'fabric_' if is_variable else ''}{error}") from None
         except ImportError as error:
-            raise AnsibleActionFail(
-                f"sources: the Python library {error.name} is missing on the controller; "
-                "install the collection's requirements.txt"
-            ) from error
+            raise AnsibleActionFail(f"sources: {missing_library(error.name)}") from error
         differences = done.pop("diff", [])
         if self._task.diff and differences:
             done["diff"] = {"prepared": "".join(f"{line}\n" for line in differences)}
@@ -67,9 +65,8 @@ class ActionModule(ControllerAction):
     def _done(self, task_vars: Variables) -> Result:
         """The result, with the difference as lines."""
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS, required_if=REQUIRED_IF)
-        if not options["fabric_file"]:
-            raise AnsibleActionFail("fabric_file: is not set; set its path, such as /srv/site/fabric.json")
-        state, path, now = options["state"], absolute(options["fabric_file"]), datetime.datetime.now(datetime.UTC)
+        path = absolute(fabric_file.required(options["fabric_file"]))
+        state, now = options["state"], datetime.datetime.now(datetime.UTC)
         who = audit.who(*(trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id")))
         groups = set(task_vars.get("groups") or ())
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -95,8 +92,8 @@ class ActionModule(ControllerAction):
             else:
                 known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
                 if options["tray_reading"] == "ssh" and "sources" not in self._task.args:
-                    becomes = self._play_context.become
-                    known.results = connections.read(options["trays"], options["facts"], known, becomes, display)
+                    question, becomes = connections.of_facts(options["facts"]), self._play_context.become
+                    known.results = connections.read(options["trays"], question, known, becomes, display)
                 observe = functools.partial(hosts.observe, rows, options, known, time, display)
                 done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
         return {"fabric_file": path, **done}

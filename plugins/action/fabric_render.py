@@ -44,16 +44,15 @@ class ActionModule(ControllerAction):
             names = ", ".join(RENDERERS)
             raise AnsibleActionFail(f"renderers: is empty; name one or more of {names}, or leave it out")
         # A variable that is not set in a playbook becomes empty.
-        if not options["fabric_file"]:
-            raise AnsibleActionFail(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         if not options["render_dir"] and not options["domain_map"]:
             raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set domain_map")
         if options["proposal_file"]:
             return self._change(options)
-        if self._task.check_mode and (warning := fabric_file.not_yet(options["fabric_file"], "nothing is rendered")):
+        if self._task.check_mode and (warning := fabric_file.not_yet(path, "nothing is rendered")):
             return {"files": [], "removed": [], "warnings": [warning]}
-        fabric = fabric_file.load(options["fabric_file"])
-        state = fabric_file.load_state(options["fabric_file"], options["state_dir"]) or model.State()
+        fabric = fabric_file.load(path)
+        state = fabric_file.load_state(path, options["state_dir"]) or model.State()
         context = _context(options, fabric)
         assumed = dict.fromkeys(context.without, "DRAIN: assumed")
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})

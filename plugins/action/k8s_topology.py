@@ -46,7 +46,7 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        path = options["fabric_file"]
+        path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no change can be shown")):
             return {"warnings": [warning]}
         cached = tray_report.cached(task_vars.get("hostvars") or {}, options["trays"])

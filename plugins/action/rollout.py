@@ -101,9 +101,7 @@ class ActionModule(ControllerAction):
             )
         if "hook" in steps:
             self.settings["hook"] = _hook(str(self.settings.get("hook") or ""))
-        path = options["fabric_file"]
-        if not path:
-            raise RolloutError(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         # In check mode there may be no fabric file yet.
         fabric = Fabric() if self._task.check_mode and not os.path.exists(path) else fabric_file.load(path)
         if {"drain", "resume"} & set(steps):

@@ -152,9 +152,7 @@ class ActionModule(ControllerAction):
 
     def _fabric(self, given: str) -> Fabric:
         """An empty fabric before the first file exists: the first trays are named by the inventory."""
-        if not given:
-            raise NvlinkError(fabric_file.NOT_SET)
-        path = absolute(given)
+        path = absolute(fabric_file.required(given))
         return fabric_file.load(path) if os.path.exists(path) else Fabric()
 
 
@@ -174,21 +172,21 @@ def _planned(run: Run, task_vars: Variables) -> dict[str, Any]:
         "limit": run.selected if run.limit else None,
     }
     inventory = doctor_inventory.read(given, task_vars)
-    given_path = fabric_file.path_from(value)
-    if not given_path or "fabric_file" in inventory.misplaced:
-        raise NvlinkError(site.no_path(inventory.misplaced))
-    path = absolute(given_path)
+    if "fabric_file" in inventory.misplaced:
+        raise NvlinkError(site.misplaced("fabric_file"))
+    path = absolute(fabric_file.required(fabric_file.path_from(value)))
     phases = site.select_by_tags(site.default_phases(inventory), _tags("tags"), _tags("skip_tags"))
     fabric = fabric_file.load(path) if os.path.exists(path) else None
     here, trays, processors = environment.read(), len(inventory.trays), os.cpu_count() or 1
     discovers = "discover" in phases
     checks = list(controller.checks(here, inventory.variables, inventory.slurm, trays, processors, discovers))
-    errors = [f"{row.name}: {row.message}" for row in checks if row.status == ERROR]
+    errors = [f"{row['code']}: {row['message']}" for row in checks if row["severity"] == ERROR]
     problems = [*site.problems(inventory, phases, fabric), *errors]
     if problems:
         raise NvlinkError(" ".join(map(ended, problems)))
     # ansible.cfg is for doctor: a warning in each run would be noise.
-    old = [f"{row.name}: {row.message}." for row in checks if row.status == WARNING and row.name != "ansible_cfg"]
+    warned = [row for row in checks if row["severity"] == WARNING and row["code"] != "ansible_cfg"]
+    old = [f"{row['code']}: {row['message']}." for row in warned]
     return {
         "phases": phases,
         "playbooks": site.playbooks(inventory, phases),

@@ -45,9 +45,7 @@ class ActionModule(GuardedAction):
 
     def _configure(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
-        path = options["fabric_file"]
-        if not path:
-            raise AnsibleActionFail(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no node can be shown")):
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, live
@@ -43,9 +42,7 @@ class ActionModule(steps.SteppedAction):
         self.override = "" if live.GATE in options["override"] else OVERRIDE
         if options["state"] == "absent":
             return self.change(task_vars, options, self._remove)
-        path = options["fabric_file"]
-        if not path:
-            raise AnsibleActionFail(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no tier can be shown")):
             return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         fabric = fabric_file.load(path)
@@ -62,8 +59,7 @@ class ActionModule(steps.SteppedAction):
         self.found = plan.findings
         seen, name = plan.observed, self.options["topology_name"]
         topology = seen.runs.blocks(name if seen.running else "default")
-        jobs = [*self.options["rehearse_jobs"], *_segment_jobs(plan.desired)]
-        answer = self.rehearse(plan, topology, rehearse_jobs=jobs)
+        answer = self.rehearse(plan, topology, _segment_jobs(plan.desired))
         self._evaluate(answer, plan)
         stopped = bool(plan.stopped_by())
         if not stopped and not self._task.check_mode and plan.changed:
@@ -87,8 +83,8 @@ class ActionModule(steps.SteppedAction):
         result = {**plan.result(False), "rehearsal": None}
         if not plan.stopped_by():
             files = changes.removed_files(plan.observed.texts, FILES)
-            change = {**plan.change(self.override), **plan.to_rehearse(None, False), **files}
-            answer = self.step("rehearse", {**change, "reloads": True}, "override")
+            change = {**plan.change(self.override), **plan.to_rehearse(None, None), **files}
+            answer = self.step("rehearse", {**change, "reloads": True})
             written = answer["written"]
             self._evaluate(answer, plan)
             stopped = bool(plan.stopped_by())

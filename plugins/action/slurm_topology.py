@@ -64,7 +64,7 @@ class ActionModule(steps.SteppedAction):
             change = planning.plan_removal(answer.get("survey"), path, name)
         override = self.options["override"]
         change["override"] = "" if live.GATE in override else planning.OVERRIDE
-        answer = self.step("rehearse", change, "override")
+        answer = self.step("rehearse", change)
         written = answer["written"]
         self.found = plan_gates.check_live(answer.get("undone") or "", override)
         changed = bool(written) and not changes.stopping(self.found)

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import FILE_NAMES
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION, RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import info, observed, spans, steps
@@ -19,8 +18,6 @@ OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
 
 
 class ActionModule(steps.SteppedAction):
-    SCHEMA: Mapping[str, schemas.Check] = {**observed.SCHEMA, "test_jobs": schemas.of_return(RETURN)["test_jobs"]}
-
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         return self.run_steps(task_vars, options, self._read, options["test_seconds"])

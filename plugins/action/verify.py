@@ -14,7 +14,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
@@ -42,9 +41,7 @@ class ActionModule(ControllerAction):
         _spec, options = self.validate_argument_spec(argument_spec=_OPTIONS)
         if options["observations"] and not isidentifier(options["observations"]):
             raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
-        path = options["fabric_file"]
-        if not path:
-            raise NvlinkError(fabric_file.NOT_SET)
+        path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "nothing can be verified")):
             nothing = {"ok": True, "failures": [], "layers": {}}
             return {**_result(nothing, [warning]), "warnings": [warning]}
@@ -57,8 +54,9 @@ class ActionModule(ControllerAction):
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
         # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
         links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
-        results = self._read(options, task_vars) if options["tray_reading"] == "ssh" and not options["quick"] else None
-        reports = read_evidence.reports(options, task_vars.get("hostvars"), results)
+        known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
+        results = self._read(options, known) if options["tray_reading"] == "ssh" and not options["quick"] else None
+        reports = read_evidence.reports(options, known, results)
         now = _now()
         evidence = read_evidence.read(fabric, options, reports, now, links, is_found)
         verdict = verify.verify(evidence, now)
@@ -71,12 +69,12 @@ class ActionModule(ControllerAction):
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
 
-    def _read(self, options: Arguments, task_vars: Variables) -> dict[str, Result]:
+    def _read(self, options: Arguments, known: hosts.Hosts) -> dict[str, Result]:
         """Host -> the result of a reading by ssh, of the trays that are in this run."""
-        known = hosts.Hosts(task_vars["hostvars"], self.evaluate)
         in_run = set(options["trays"] if options["hosts"] is None else options["hosts"])
         trays = [tray for tray in options["trays"] if tray in in_run]
-        return connections.read(trays, options["facts"], known, self._play_context.become, display)
+        question = connections.of_facts(options["facts"])
+        return connections.read(trays, question, known, self._play_context.become, display)
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:

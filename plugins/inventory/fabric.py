@@ -449,7 +449,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import (
+    like_group,
+    missing_library,
+    nearest,
+    shown,
+)
 
 STATE_DIR = "state_dir"
 
@@ -494,9 +499,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             # Only the plan is kept: a large fabric would double the memory.
             planned = plan(*self._discover(names, file, state_dir, path, cache), inventory.groups, is_reviewed)
             for name in planned.hosts.keys() & {*planned.groups, ROOT, *inventory.groups}:
-                raise SourceError(
-                    f"tray {name} has the name of a group of the inventory; rename it in {file or 'its source'}"
-                )
+                raise FabricFileError(like_group(file or path, name))
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
         except NvlinkError as error:
@@ -504,10 +507,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         except AnsibleOptionsError as error:
             raise AnsibleParserError(f"{path}: {error}") from error
         except ImportError as error:
-            raise AnsibleError(
-                f"{path}: the Python library {error.name} is missing on the controller; "
-                "install the collection's requirements.txt"
-            ) from error
+            raise AnsibleError(f"{path}: {missing_library(error.name)}") from error
         for name in planned.invalid:
             self.display.warning(
                 f"{file or path}: its state holds {shown(name)}, which is not a valid tray name; left out"

@@ -21,12 +21,13 @@ from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, processes, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
+SUBSETS = ("gpu", "versions")
+"""Those of fabric_facts that the doctor reads."""
 MAX_CONNECTS = 160
 # For all connections of a host together, and for what resolves their names.
 CONNECT_SECONDS = 5.0
@@ -50,7 +51,7 @@ class Connection(Target):
     reason: str
 
 
-def inspect(options: Arguments) -> Result:
+def answer(options: Arguments) -> Result:
     """The report of a host, by the options of the module doctor. NvlinkError for a wrong option only."""
     started = time.time()
     uid = os.geteuid()
@@ -66,12 +67,13 @@ def inspect(options: Arguments) -> Result:
 
 
 def _of_tray(options: Arguments) -> dict[str, Any]:
-    gpu = gpu_facts.gather(options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
-    driver = survey.loaded_driver() or gpu["driver_version"]
+    """What fabric_facts returns, by the options that are its own, and the rest."""
+    own = {name: options[name] for name in subsets.Options._fields if name in options}
+    found = subsets.gather(subsets.Options(SUBSETS, **own))
+    versions = found["ansible_facts"][subsets.FACTS["versions"]] or {}
     return {
-        "gpu": {"driver": driver, "gpus": gpu["gpu_count"], "findings": gpu["findings"]},
-        "slurmd": subsets.slurmd_version("slurmd"),
-        "imex": imex_package(driver),
+        **found,
+        "imex": imex_offers(versions.get("driver"), versions.get("imex_package")),
         "connects": connect_all(options["connects"]),
     }
 
@@ -109,9 +111,8 @@ def _port(text: str) -> int | None:
 # ---------------------------------------------------------------------------------------------------------------- IMEX
 
 
-def imex_package(driver: str | None) -> dict[str, Any]:
-    """The installed package, and what the package manager's cache offers for this driver; refreshes nothing."""
-    installed = survey.installed_package()
+def imex_offers(driver: str | None, installed: str | None) -> dict[str, Any]:
+    """What the package manager's cache offers for this driver where no package is installed; refreshes nothing."""
     offers: list[packages.Offer] = []
     manager = next((name for name in ("apt-cache", "dnf") if shutil.which(name)), None)
     if driver and installed is None and manager:
@@ -121,7 +122,6 @@ def imex_package(driver: str | None) -> dict[str, Any]:
     chosen = packages.choose(offers, driver) if driver else None
     return {
         "program": shutil.which(processes.DAEMON) is not None,
-        "installed": installed["version"] if installed else None,
         "candidate": chosen.version if chosen else None,
         "offered": sorted({offer.version for offer in offers})[:20],
     }

@@ -105,6 +105,11 @@ def gather(options: Options) -> Result:
     return {"changed": False, "changes": [], "findings": findings, "ansible_facts": facts}
 
 
+def answer(options: Mapping[str, Any]) -> Result:
+    """gather() for the probe; options: those that are not the default."""
+    return gather(Options(**options))
+
+
 class _Tray:
     """The parts of this tray, each read when first needed and once, by the method of its subset's name."""
 

@@ -122,6 +122,18 @@ options:
     type: list
     elements: int
     default: []
+  tray_reading:
+    description:
+      - V(ansible) takes what trays returned with O(step=inspect). With V(ssh) the step V(evaluate) inspects those of
+        O(hosts) itself, from one process, by C(ssh) with the options that Ansible's connection plugin C(ssh) has.
+    type: str
+    choices: [ansible, ssh]
+    default: ansible
+  hosts:
+    description: The hosts of this run, of which O(trays) are inspected with O(tray_reading=ssh).
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -234,25 +246,10 @@ root:
   description: Whether that is root.
   returned: with O(step=inspect)
   type: bool
-slurmd:
-  description: Version of the installed slurmd.
-  returned: with O(step=inspect) and O(role=tray)
-  type: str
-gpu:
-  description: What driver and NVML report.
+ansible_facts:
+  description: What M(rackscale.nvlink.fabric_facts) returns with C(gather_subset=[gpu, versions]).
   returned: with O(step=inspect) and O(role=tray)
   type: dict
-  contains:
-    driver:
-      description: Version of the loaded driver.
-      type: str
-    gpus:
-      description: Number of GPUs.
-      type: int
-    findings:
-      description: Findings of M(rackscale.nvlink.fabric_facts).
-      type: list
-      elements: dict
 imex:
   description: The IMEX package.
   returned: with O(step=inspect) and O(role=tray)
@@ -261,11 +258,9 @@ imex:
     program:
       description: Whether the daemon's program exists.
       type: bool
-    installed:
-      description: Version of the installed package.
-      type: str
     candidate:
-      description: Version of the package that the package manager offers for the loaded driver.
+      description: >-
+        Version of the package that the package manager offers for the loaded driver, where none is installed.
       type: str
     offered:
       description: Other versions that it offers.
@@ -439,7 +434,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, i
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
-ON_HOST = {"inspect": inspection.inspect, "capture": capture.read}
+ON_HOST = {"inspect": inspection.answer, "capture": capture.read}
 """Step -> its function of the options; the action plugin does the other steps on the controller."""
 CONNECT = {
     "name": {"type": "str", "required": True},
@@ -469,6 +464,8 @@ ARGUMENTS: dict[str, Specification] = {
     "conf_dir": {"type": "path", "default": ""},
     "connects": {"type": "list", "elements": "dict", "options": CONNECT, "default": []},
     "peer_ports": {"type": "list", "elements": "int", "default": []},
+    "tray_reading": {"type": "str", "choices": ["ansible", "ssh"], "default": "ansible"},
+    "hosts": {"type": "list", "elements": "str", "default": []},
 }
 REQUIRED_IF = [("step", step, ("trays",)) for step in ("plan", "evaluate", "plan_capture", "write_capture")]
 
@@ -479,7 +476,7 @@ def main() -> None:
         found = ON_HOST[module.params["step"]](module.params)
     except NvlinkError as error:
         module.fail_json(msg=f"doctor: {error}")
-    module.exit_json(changed=False, changes=[], **found)
+    module.exit_json(**{"changed": False, "changes": [], **found})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_host
 short_description: "[INTERNAL] Survey, rehearse or change the topology and partitions of Slurm on slurmctld's host"
-version_added: 1.0.0
+version_added: 1.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
@@ -32,18 +32,12 @@ options:
     description: What to read, to rehearse, to apply or to ask, as the step's function documents it.
     type: dict
     required: true
-  override:
-    description: Names of gates that do not object in this run.
-    type: list
-    elements: str
-    default: []
   timeout:
     description: Seconds that one call of a tool, a lock or a reconfigure may take.
     type: float
     default: 60
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
-  - rackscale.nvlink.rehearsal
   - rackscale.nvlink.slurmctld
 attributes:
   check_mode:
@@ -205,9 +199,7 @@ ARGUMENTS: dict[str, Specification] = {
     "change": {"type": "dict", "required": True},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
-    "override": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 60},
-    **rehearse.OPTIONS,
 }
 
 
@@ -239,7 +231,7 @@ def run(params: Arguments) -> Result:
     if step == "survey":
         return {"survey": surveying.rows(slurm, conf_dir, change)}
     if step == "rehearse":
-        return _rehearse(slurm, params, change)
+        return _rehearse(slurm, conf_dir, change)
     if step == "ask":
         return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
     apply = tier_apply.apply if step == "tiers" else transact.apply
@@ -253,12 +245,12 @@ def run(params: Arguments) -> Result:
         return {"failed": True, "outdated": True, "msg": str(error)}
 
 
-def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Result:
+def _rehearse(slurm: programs.Slurm, conf_dir: str, change: Arguments) -> Result:
     """What stops loading the files: jobs in partitions that go, live changes that it would undo; else a rehearsal."""
-    writes = transact.writes(params["conf_dir"], change)
+    writes = transact.writes(conf_dir, change)
     busy = slurm.jobs_in(change["leaving"])
     reloads = change["reloads"] and (writes or not change["excludes"])
-    undone = live.survey(slurm, params["conf_dir"], writes, change["own"]) if reloads else []
+    undone = live.survey(slurm, conf_dir, writes, change["own"]) if reloads else []
     result: Result = {
         "written": sorted(writes),
         "busy": busy,
@@ -266,8 +258,8 @@ def _rehearse(slurm: programs.Slurm, params: Arguments, change: Arguments) -> Re
         "rehearsal": None,
         "findings": [],
     }
-    if change["rehearsed"] and not busy and (not undone or live.GATE in params["override"]):
-        rehearsal, found = rehearse.before_apply(slurm, change, writes, params)
+    if change["rehearsal"] and not busy and (not undone or change["rehearsal"]["despite_undone"]):
+        rehearsal, found = rehearse.before_apply(slurm, change, writes, conf_dir)
         result.update(rehearsal=rehearsal.result(), findings=found)
     return result
 

@@ -203,21 +203,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, programs, spares
 
-# The states that each option has a meaning for; any other option has one for all of them.
 DRAINING = ("drained", "resumed", "adopted")
-STATES_OF = {
-    "nodes": DRAINING,
-    "reason": DRAINING,
-    "wait": ("drained",),
-    "unless_up": ("drained",),
-    "any_reason": ("resumed",),
-    "test": ("resumed",),
-    "test_user": ("resumed",),
-    "test_timeout": ("resumed",),
-    "fabric_file": ("spares_present",),
-    "cluster": ("spares_present",),
-    "active": ("spares_present",),
-    "user": ("spares_present",),
+# States, and the options that have a meaning for them alone; any other option has one for all states.
+OPTIONS_OF = {
+    DRAINING: ("nodes", "reason"),
+    ("drained",): ("wait", "unless_up"),
+    ("resumed",): ("any_reason", "test", "test_user", "test_timeout"),
+    ("spares_present",): ("fabric_file", "cluster", "active", "user"),
 }
 ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
@@ -257,8 +249,8 @@ def main() -> None:
 def misplaced(params: Arguments) -> str:
     """One sentence about an option that has no meaning for the state, or a value that it cannot have; empty if none."""
     state = params["state"]
-    for option, states in STATES_OF.items():
-        if state not in states and params[option] != ARGUMENTS[option].get("default"):
+    for option in [option for states, options in OPTIONS_OF.items() if state not in states for option in options]:
+        if params[option] != ARGUMENTS[option].get("default"):
             return f"slurm_nodes, option {option}: has no meaning for state {state}, leave it out."
     if state == "spares_present" and params["active"] < 1:
         return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."

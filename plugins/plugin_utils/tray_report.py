@@ -13,6 +13,7 @@ typed part; a new one needs a field of TrayReport and a row of _PARTS.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast
@@ -58,6 +59,8 @@ _SSH = "Failed to connect to the host via ssh: "
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 # The facts that roles of Kubernetes use of an earlier task.
 _CACHED = (FACTS["gpu"], FACTS["imex"])
+# With the epoch of a package.
+_VERSION_OR_PACKAGE = re.compile(r"[0-9A-Za-z.+~:_-]{1,64}")
 T = TypeVar("T")
 
 
@@ -364,7 +367,7 @@ def _findings(facts: Object, tray: str) -> tuple[list[Finding], list[Finding]]:
     try:
         return trust.host_findings(facts.get("findings") or []), []
     except ValueError:
-        message = f"{tray} returned findings of another shape, which are dropped; check the host."
+        message = f"{tray} returned findings of another shape, which are dropped"
         return [], [finding("tray_answer_invalid", message, tray=tray)]
 
 
@@ -451,7 +454,7 @@ def _channels(value: _Given) -> Channels:
 
 
 def _versions(value: _Given) -> Versions:
-    return Versions(*(text(VERSION)(value.facts.get(name)) for name in Versions._fields))
+    return Versions(*(text(_VERSION_OR_PACKAGE)(value.facts.get(name)) for name in Versions._fields))
 
 
 def _links(value: _Given) -> Links:

@@ -27,6 +27,16 @@ def ended(message: str) -> str:
     return message if message.endswith((".", "?")) else f"{message}."
 
 
+def missing_library(name: str | None) -> str:
+    """The end of a message about a library of the controller."""
+    return f"the Python library {name} is missing on the controller; install the collection's requirements.txt"
+
+
+def like_group(where: str, tray: str) -> str:
+    """The sentence on a tray that Ansible would mix up with a group; where: what names the tray."""
+    return f"{where}: tray {tray} has the name of a group of the inventory; rename it there"
+
+
 def printable(text: str) -> str:
     """A text of several lines without control characters, which would move the cursor of a terminal."""
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else " ", text)

@@ -321,7 +321,7 @@ _TIERS = (
 @target(data(samples.SLURM_SURVEY), NvlinkError)
 def read_survey(survey: Any) -> None:
     """A survey through the edge of the action plugin, then planned: blocks and tiers, and their removal."""
-    answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SteppedAction.SCHEMA)
+    answer = trust.accepted("ctl", {"changed": False, "survey": survey}, steps.SCHEMA_OF_HOST)
     blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
     with observed.bounded():
         with contextlib.suppress(SlurmError):

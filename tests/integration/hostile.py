@@ -5,7 +5,8 @@
 
 Whoever is root on a tray owns the Python that Ansible's modules run on, so each value that a module returns may be
 theirs. The writers below make such an interpreter for ansible_python_interpreter. With pipelining a module comes by
-standard input, without it as a file, and discovery of the interpreter uses either.
+standard input, without it as a file, and discovery of the interpreter uses either. A reading by ssh (tray_reading) has
+its program as an argument, and counts as the module fabric_facts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if arguments and os.path.isfile(arguments[0]):
         source = file.read()
 elif not [word for word in arguments if not word.startswith("-") or word == "-c"]:
     source = given = sys.stdin.buffer.read()
+elif [word for word in arguments if "nvlink-probe" in word]:
+    source, given = b"module_fqn='fabric_facts'", sys.stdin.buffer.read()
 # What Ansible sends names its module; all else that runs on the tray's Python gets the tray's Python.
 named = re.search(rb"module_fqn['\"]?\s*[:=]\s*['\"]([\w.]+)", source)
 if not named or not re.search(ONLY or "", named.group(1).decode()):
@@ -45,9 +48,9 @@ if KIND == "flood":
 done = subprocess.run([REAL, *arguments], input=given, stdout=subprocess.PIPE)
 start = done.stdout.find(b"{{")
 try:
-    result = json.loads(done.stdout[start:])
+    result, end = json.JSONDecoder().raw_decode(done.stdout.decode(), max(start, 0))
 except ValueError:
-    result = {{"changed": False}}
+    start, end, result = 0, len(done.stdout.decode()), {{"changed": False}}
 
 
 def merge(old, new):
@@ -59,7 +62,7 @@ def merge(old, new):
 
 
 merge(result, json.loads(VALUE))
-print(json.dumps(result))
+print(done.stdout[:max(start, 0)].decode() + json.dumps(result) + done.stdout.decode()[end:])
 sys.exit(done.returncode)
 """
 

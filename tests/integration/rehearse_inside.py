@@ -19,7 +19,7 @@ import sys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, questions, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         version=tuple(request["version"]),
         style=request["style"],
         writes={path: text.encode() for path, text in request.get("writes", {}).items()},
-        jobs=tuple(rehearse.TestJob("site", **job) for job in request.get("jobs", ())),
+        jobs=tuple(questions.TestJob("site", **job) for job in request.get("jobs", ())),
         records=tuple(request.get("records", ())),
     )
     made = rehearse.rehearse(Slurm(request.get("bin_dir", "")), candidate, request.get("timeout", 60))

@@ -39,9 +39,24 @@ def codes(site: Site, tray: str) -> list[str]:
     return [row["code"] for row in trays[tray]["findings"]]
 
 
+# An ssh that runs its last argument here.
+SSH = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture(params=["ansible", "ssh"])
+def read(request: pytest.FixtureRequest, site: Site) -> Site:
+    """A site whose trays are read in either way."""
+    if request.param == "ssh":
+        site.variables = {"tray_reading": "ssh", "fabric_facts_backend": "nvidia_smi", "fabric_facts_ip": "ip"}
+        ssh = str(local_trays.program(site.directory / "ssh-here", SSH))
+        for variables in site.hosts.values():
+            variables.update(ansible_connection="ssh", ansible_ssh_executable=ssh)
+    return site
 
 
 @pytest.mark.parametrize(
@@ -55,8 +70,9 @@ def site(tmp_path: Path) -> Site:
     ],
 )
 def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
-    site: Site, tmp_path: Path, limit: tuple[str], more: dict[str, str]
+    read: Site, tmp_path: Path, limit: tuple[str], more: dict[str, str]
 ) -> None:
+    site = read
     stolen = tmp_path / "stolen"
     lie(site, "r01t01", {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}})
     output = site.discover(*limit, "-e", "fabric_accept=gates", ANSIBLE_SHOW_CUSTOM_STATS="true", **more)
@@ -71,7 +87,8 @@ def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
     assert [name for name in fabric["trays"] if codes(site, name)] == ["r01t01"]
 
 
-def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path: Path) -> None:
+def test_a_tray_without_an_answer_of_its_own_stops_no_other(read: Site, tmp_path: Path) -> None:
+    site = read
     stolen = tmp_path / "stolen"
     answer = {"ansible_facts": {**proxy(stolen), "nvlink_fabric": "{{ 1 }}"}, "fabric_targets": [], "failed": "yes"}
     # Ansible shows some of what a module prints before an action has its result.
@@ -118,8 +135,8 @@ def discover_and_measure(site: Site) -> tuple[str, int]:
 
 
 def test_discover_ends_for_a_tray_that_never_answers_and_one_that_never_stops(site: Site) -> None:
-    # Only what is not local may run out of memory: an ssh that runs its last argument here.
-    ssh = local_trays.program(site.directory / "ssh-here", '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    # Only what is not local may run out of memory.
+    ssh = local_trays.program(site.directory / "ssh-here", SSH)
     over_ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh), "ansible_pipelining": True}
     for tray, write, seconds in (("r01t02", hostile.write_hang, 5), ("r02t01", hostile.write_flood, 100)):
         own = site.hosts[tray]["ansible_python_interpreter"]

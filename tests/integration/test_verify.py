@@ -22,7 +22,11 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
+from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify.test_benchmarks import (
     DCGM_4,
     NVBANDWIDTH,
@@ -76,6 +80,17 @@ SETTINGS = {
     "r01t06": (["nvml=no_driver", "smi=no_driver"], ["nvml=ok", "smi=ok"]),
 }
 """Tray -> settings of its GPUs by `lab set`: broken and healthy."""
+MORE = {
+    "r01t01": (
+        "gpu0.degraded_bandwidth=true/false",
+        "gpu2.recovery_action=gpu_reset/none",
+        "gpu3.mig_enabled=true/false",
+    ),
+    "r01t03": ("gpu0.health=unhealthy/healthy", "gpu1.route_recovery=true/false", "gpu2.status=unknown_error/success"),
+    "r01t04": ("gpu0.state=in_progress/completed", "gpu1.access_timeout_recovery=true/false", "gpu2.lost=true/false"),
+    "r01t05": ("gpu0.link14.recoveries=7/0", "gpu1.link3.state=inactive/active", "gpu2.route_unhealthy=true/false"),
+}
+"""Tray -> further faults of GPUs and links, each SETTING=BROKEN/HEALTHY."""
 FAILURES = [
     ("channels", "imex_channel_missing", ("r01t02",)),
     ("driver", "driver_missing", ("r01t06",)),
@@ -224,6 +239,66 @@ def test_faults_at_once_are_as_many_failures(site: Site) -> None:
         assert row["code"] == "slurm_unreachable"
     finally:
         site.lab.exec("ctl", "systemctl", "start", "slurmctld")
+        site.repair()
+
+
+def _answers(site: Site, subset: str, by_ssh: bool) -> dict[str, Any]:
+    """Tray -> the result of fabric_facts."""
+    asked = {"gather_subset": [subset], "proc_devices": DEVICES, "timeout": 5, "imex_timeout": 5}
+    if by_ssh:
+        inventory = yaml.safe_load(site.lab.inventory.read_text())["all"]
+        trays = inventory["children"]["trays"]["hosts"]
+        own = {tray: {**inventory["vars"], **row} for tray, row in trays.items()}
+        known = hosts.Hosts(fabrics.HostVars(own), lambda template, _variables: template)
+        found = connections.read(TRAYS, connections.of_facts(asked), known, False, Display())
+    else:
+        folder = site.folder / "answers"
+        where = ("-i", site.lab.inventory, "--tree", folder, "--forks=12", "trays")
+        ansible("ansible", *where, "-m", "rackscale.nvlink.fabric_facts", "-a", json.dumps(asked), check=False)
+        found = {tray: json.loads((folder / tray).read_text()) for tray in TRAYS}
+    return {tray: {key: result[key] for key in ("ansible_facts", "findings")} for tray, result in found.items()}
+
+
+def _differences(left: Any, right: Any, where: str = "") -> Iterator[str]:
+    """Where two documents differ besides their time."""
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        for key in left.keys() - {"observed_at"}:
+            yield from _differences(left[key], right[key], f"{where} {key}")
+    elif left != right:
+        yield f"{where}: {left!r} or {right!r}"
+
+
+@pytest.mark.long
+def test_both_ways_of_reading_give_equal_answers(site: Site) -> None:
+    """Of healthy trays, then each subset with twenty faults at once, and the verdict and the doctor's checks."""
+    found = _differences(_answers(site, "all", by_ssh=False), _answers(site, "all", by_ssh=True))
+    assert "\n".join(found) == ""
+    site.on({tray: script for tray, script in BREAK.items() if tray != "ctl"})
+    try:
+        for tray, (broken, _healthy) in SETTINGS.items():
+            site.lab.set(tray, *broken)
+        for tray, rows in MORE.items():
+            site.lab.set(tray, *(row.partition("/")[0] for row in rows))
+        for subset in ("all", *FACTS):
+            answers = _answers(site, subset, by_ssh=True)
+            assert "\n".join(_differences(_answers(site, subset, by_ssh=False), answers)) == ""
+            found = {
+                (tray, row["code"], row.get("gpu")) for tray, result in answers.items() for row in result["findings"]
+            }
+            assert len(found) >= 12 or subset != "all", found
+        failures = site.verify()["failures"]
+        assert len(failures) >= 15, failures
+        assert site.verify(tray_reading="ssh")["failures"] == failures
+        files = [site.folder / f"{way}.json" for way in ("ansible", "ssh")]
+        for file in files:
+            more = {"doctor_file": str(file), "site_tray_hosts": "trays", "tray_reading": file.stem}
+            site.play("doctor", check=False, **more)
+        by_ansible, by_ssh = (json.loads(file.read_text()) for file in files)
+        assert by_ansible == by_ssh
+        assert "6 of 6 trays answered" in by_ssh["summary"]
+    finally:
+        for tray, rows in MORE.items():
+            site.lab.set(tray, *(re.sub("=.*/", "=", row) for row in rows))
         site.repair()
 
 

@@ -56,6 +56,13 @@ def site(tmp_path: Path) -> Verified:
     return Verified(tmp_path)
 
 
+def test_a_way_of_reading_that_only_trays_have_is_an_error(site: Verified) -> None:
+    site.hosts["r02t02"]["tray_reading"] = "ssh"
+    done, _rows = site.verify()
+    assert "tray_reading: set for trays with another value than for localhost, where it is read; set it" in done.stdout
+    assert (done.returncode, site.verdict_file.exists()) == (2, False)
+
+
 def test_unreachable_broken_and_moved_trays_are_named_and_the_run_continues(site: Verified) -> None:
     site.cut_off("r01t01")
     (site.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 3\n")

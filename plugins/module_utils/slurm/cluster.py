@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import checksums, locked
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED, UNIT, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -76,8 +75,12 @@ def difference(changed: list[str], before: Mapping[str, str], after: Mapping[str
 
 def present(conf_dir: str) -> dict[str, str]:
     """name -> text of those of NAMES that exist."""
-    found = {name: read(os.path.join(conf_dir, name)) for name in NAMES}
-    return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
+    return as_texts({name: read(os.path.join(conf_dir, name)) for name in NAMES})
+
+
+def as_texts(files: Mapping[str, bytes | None]) -> dict[str, str]:
+    """name -> text of those of these files that exist."""
+    return {name: data.decode("utf-8", "replace") for name, data in files.items() if data is not None}
 
 
 def digest(text: str | None) -> str:
@@ -270,9 +273,8 @@ def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
     of the state is missing. The backup continues meanwhile, and the next start succeeds.
     """
     allowed = max(host.timeout, CONTROL_SECONDS)
-    deadline = time.monotonic() + allowed
     starts = 1
-    while True:
+    for _poll in polls(allowed):
         controllers = slurm.controllers()
         if controllers and controllers[0][1]:
             return
@@ -283,19 +285,15 @@ def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
             starts += 1
             host.call("systemctl", "reset-failed", UNIT)
             host.call("systemctl", "start", UNIT)
-        if time.monotonic() > deadline:
-            raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: read its log.")
-        time.sleep(0.3)
+    raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: read its log.")
 
 
 def _register(host: Host, slurm: Slurm, cluster: str) -> None:
     """Add the cluster to slurmdbd, which slurmctld needs before it starts."""
-    deadline = time.monotonic() + min(host.timeout, DATABASE_SECONDS)
-    while True:
+    for _poll in polls(min(host.timeout, DATABASE_SECONDS)):
         shown = slurm.call("sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster")
-        if shown.rc == 0 or shown.timed_out or time.monotonic() > deadline:
+        if shown.rc == 0 or shown.timed_out:
             break
-        time.sleep(0.5)
     if shown.rc != 0 or shown.timed_out:
         raise SlurmError(
             f"slurmdbd does not answer ({shown.reason.rstrip('.')}): start it, or correct accounting_host"

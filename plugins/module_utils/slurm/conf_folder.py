@@ -16,10 +16,10 @@ import fcntl
 import functools
 import hashlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 # The suffix of the copy of a replaced file that stays, and of one that goes once slurmctld runs the change.
@@ -45,19 +45,15 @@ def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]
         message = f"{conf_dir} cannot be opened ({error.strerror}): set slurm_conf_dir to the folder of slurm.conf."
         raise SlurmError(message) from None
     try:
-        deadline = time.monotonic() + timeout
-        while True:
+        for _poll in polls(timeout):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     break  # a network file system without locks on folders: go on unlocked rather than not at all
-                if time.monotonic() > deadline:
-                    raise SlurmError(
-                        f"Another run has locked {conf_dir} for {timeout:.0f} s: wait for it to end."
-                    ) from None
-                time.sleep(0.2)
+        else:
+            raise SlurmError(f"Another run has locked {conf_dir} for {timeout:.0f} s: wait for it to end.")
         yield
     finally:
         os.close(handle)
@@ -86,10 +82,13 @@ def _checksum(path: str) -> str:
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
+CHANGED = "Another program has changed {} since it was read: run again to keep its change."
+
+
 def require_unchanged(path: str, known: Checksums) -> None:
     """Edited where the file is not the known one."""
     if _checksum(path) != known.get(path, ""):
-        raise Edited(f"Another program has changed {path} since it was read: run again to keep its change.")
+        raise Edited(CHANGED.format(path))
 
 
 class Files:

@@ -31,7 +31,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     conf,
     rules,
@@ -208,7 +208,7 @@ def _lost_partitions(running: Shown, before: Shown, after: Shown, flags: Collect
             shown, was, becomes = (known.get(key, "") for known in (record, old, new))
             if key == "Nodes":
                 # Dynamic nodes join a partition of all nodes by themselves.
-                members = [_hosts(value) & before.nodes.keys() for value in (shown, was, becomes)]
+                members = [before.nodes.keys() & scontrol.names_of(value) for value in (shown, was, becomes)]
                 same = members[0] in members[1:]
             else:
                 same = shown in (was, becomes)
@@ -264,13 +264,6 @@ def _gres(value: str) -> Counter[str]:
         if name:
             counts[name] += int(number[1]) * 1024 ** " kmgtp".index(number[2] or " ") if number else 1
     return counts
-
-
-def _hosts(text: str) -> frozenset[str]:
-    try:
-        return frozenset(expand("" if text == "(null)" else text))
-    except HostlistError:
-        return frozenset((text,))
 
 
 # ------------------------------------------------------------------------------------------------------------- wording

@@ -14,14 +14,13 @@ include a drained node). The reservation ends by itself if the run is killed.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 # The prefix of every reason that this collection sets; nodes with another reason stay drained.
@@ -30,7 +29,7 @@ UNPROVEN = f"{OURS}test failed"
 # How many sruns wait for their tests concurrently; each is little more than a waiting process.
 MAX_TESTS = 32
 # Seconds between two queries, which grow: each makes slurmctld list all jobs or all nodes.
-_FIRST_PAUSE, _PAUSE_GROWS, _LONGEST_PAUSE = 0.3, 1.3, 5.0
+_PAUSES = (0.3, 5.0)
 _DRAINED_BY = " : drained by "
 # States in which a node runs no job, whatever its other flags are; DOWN nodes wait for slurmd.
 _AWAY = frozenset(("DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN"))
@@ -117,7 +116,7 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")
-    for _poll in _polls(0 if check else wait):
+    for _poll in polls(0 if check else wait, *_PAUSES):
         outcome.running_jobs = _running_jobs(slurm, here)
         if not outcome.running_jobs:
             break
@@ -232,23 +231,12 @@ def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test)
 def _unresponsive(slurm: Slurm, names: Sequence[str]) -> list[str]:
     """The nodes that still do not answer slurmctld after ``slurm.timeout`` seconds."""
     away: list[str] = []
-    for _poll in _polls(slurm.timeout):
+    for _poll in polls(slurm.timeout, *_PAUSES):
         known = survey(slurm)
         away = [name for name in names if known.get(name, Node(frozenset(("DOWN",)))).words & _AWAY]
         if not away:
             break
     return away
-
-
-def _polls(seconds: float) -> Iterator[None]:
-    """Yield at once, then until ``seconds`` have passed, and a last time at their end."""
-    deadline = time.monotonic() + seconds
-    pause = _FIRST_PAUSE
-    yield
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
-        pause = min(pause * _PAUSE_GROWS, _LONGEST_PAUSE)
-        yield
 
 
 def _undrain(slurm: Slurm, nodes: Mapping[str, Node]) -> None:

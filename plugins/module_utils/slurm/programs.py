@@ -12,18 +12,15 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
-    ShownBlock,
-    SlurmError,
-    Topology,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import ShownBlock, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened, summarize
 
 # The folders of Slurm's programs outside PATH.
@@ -33,15 +30,18 @@ BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/
 # The trays of 576 racks come near to the limit of other programs.
 MAX_OUTPUT = 256 * 1024 * 1024
 
-BLOCKS: Specification = {
-    "type": "list",
-    "elements": "dict",
-    "options": {
-        "name": {"type": "str", "required": True},
-        "nodes": {"type": "list", "elements": "str", "required": True},
-    },
-}
-"""Blocks as an action gives them to its module in place of the fabric file."""
+BLOCKS: Specification = {"type": "list", "elements": "dict"}
+"""Blocks (name, nodes) as an action gives them to its module in place of the fabric file."""
+
+
+def polls(seconds: float, pause: float = 0.25, longest: float = 0.25) -> Iterator[None]:
+    """Yield at once, then until ``seconds`` have passed, and a last time at their end; pauses grow to ``longest``."""
+    deadline = time.monotonic() + seconds
+    yield
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.3, longest)
+        yield
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Job:
     user: str
     partition: str
     nodes: tuple[str, ...]
+
+
+def _failed(command: str, result: child.Result) -> SlurmError:
+    return SlurmError(f"{command} failed ({result.reason}): check that slurmctld runs and answers.")
 
 
 def _fields(row: str, number: int) -> list[str]:
@@ -105,9 +109,7 @@ class Slurm:
         """The output of scontrol; SlurmError if it fails."""
         result = self.call("scontrol", *arguments)
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(
-                f"scontrol {' '.join(arguments)} failed ({result.reason}): check that slurmctld runs and answers."
-            )
+            raise _failed(f"scontrol {' '.join(arguments)}", result)
         return result.stdout
 
     def version(self) -> rules.Version:
@@ -146,7 +148,7 @@ class Slurm:
         result = self.call("scontrol", "show", "topology")
         # It exits with 0 and prints an error where slurmctld does not answer (24.11, 26.05).
         if result.timed_out or "slurm_load_topo error" in result.stderr:
-            raise SlurmError(f"scontrol show topology failed ({result.reason}): check that slurmctld runs and answers.")
+            raise _failed("scontrol show topology", result)
         return scontrol.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:
@@ -184,7 +186,7 @@ class Slurm:
     def _squeue(self, *arguments: str) -> list[str]:
         result = self.call("squeue", "-a", "-h", *arguments)
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(f"squeue failed ({result.reason}): check that slurmctld runs and answers.")
+            raise _failed("squeue", result)
         return result.stdout.splitlines()
 
     def reconfigure(self) -> child.Result:

@@ -34,15 +34,24 @@ UNAVAILABLE = RESERVED | {"DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "NOT_RES
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as slurmctld runs it; topology is empty where it uses the cluster's default."""
+    """A partition as slurmctld runs it; topology is empty where it uses the cluster's default.
+
+    min_nodes, max_nodes: the numbers of nodes that a job there may have.
+    """
 
     name: str
     nodes: tuple[str, ...] = ()
     topology: str = ""
+    min_nodes: int = 1
+    max_nodes: int = MAX_NODES
 
     def uses(self, topology: Topology) -> bool:
         """Whether its jobs are placed by this topology."""
         return self.topology == topology.name if self.topology else topology.cluster_default
+
+    def fits(self, number: int) -> bool:
+        """Whether a job of so many nodes may run there."""
+        return self.min_nodes <= number <= self.max_nodes
 
 
 def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:
@@ -50,7 +59,9 @@ def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:
     found = []
     for record in records:
         nodes, topology = tuple(names_of(record.get("Nodes", ""))), record.get("Topology", "").replace("(null)", "")
-        found.append(Partition(record.get("PartitionName", ""), nodes, topology))
+        limits = (record.get("MinNodes", ""), "1"), (record.get("MaxNodes", ""), str(MAX_NODES))
+        least, most = (int(text if text.isdecimal() else none) for text, none in limits)
+        found.append(Partition(record.get("PartitionName", ""), nodes, topology, max(1, least), most))
     return found
 
 

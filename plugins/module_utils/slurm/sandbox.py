@@ -72,7 +72,6 @@ class Sandbox:
     """
 
     def __init__(self, deadline: float, programs: Mapping[str, str]) -> None:
-        self.folder = FOLDER
         self.deadline = deadline
         self.programs = programs
         self.daemons: list[subprocess.Popen[bytes]] = []
@@ -89,7 +88,7 @@ class Sandbox:
         return self.deadline - time.monotonic()
 
     def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
+        return os.path.join(FOLDER, name)
 
     def write(self, name: str, data: str | bytes) -> str:
         path = self.path(name)
@@ -224,7 +223,7 @@ def _first_process(work: Callable[[Sandbox], Any], sandbox: Sandbox, reply: int,
             os.read(parent, 1)
             os._exit(1)  # the parent ended before the death signal was set
         os.close(parent)
-        _set_up()
+        _set_up(sandbox)
         answer = {"value": work(sandbox)}
         sandbox.end()
     except Timeout as error:
@@ -243,7 +242,7 @@ def _first_process(work: Callable[[Sandbox], Any], sandbox: Sandbox, reply: int,
         os._exit(0)
 
 
-def _set_up() -> None:
+def _set_up(sandbox: Sandbox) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     os.nice(10)
@@ -256,10 +255,7 @@ def _set_up() -> None:
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "its own /proc")
     os.mkdir(FOLDER, 0o755)
     for name, text in _names().items():
-        path = os.path.join(FOLDER, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(path, 0o644)
+        path = sandbox.write(name, text)
         target = os.path.realpath(f"/etc/{name}")
         if os.path.exists(target):
             _mount(path, target, None, _MS_BIND, None, f"its own /etc/{name}")

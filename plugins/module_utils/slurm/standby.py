@@ -66,7 +66,7 @@ def start_backup(host: Host, options: Arguments) -> Result:
     with locked(conf_dir, host.timeout, host.check):
         known = checksums(conf_dir)
         found = {name: read(os.path.join(conf_dir, name)) for name in {*files, *OTHER_FILES}}
-        before = {name: data for name, data in found.items() if data is not None}
+        before = cluster.as_texts(found)
         # slurm.conf last: it includes the others.
         changed = sorted(
             (name for name in found if found[name] != files.get(name)), key=lambda name: (name == cluster.CONF, name)
@@ -78,7 +78,7 @@ def start_backup(host: Host, options: Arguments) -> Result:
             host.run(UNIT)
         else:
             _load(host, options, {os.path.join(conf_dir, name): files.get(name) for name in changed}, known)
-    return {"diff": cluster.difference(changed, _texts(before), _texts(files))}
+    return {"diff": cluster.difference(changed, before, cluster.as_texts(files))}
 
 
 def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> None:
@@ -104,10 +104,6 @@ def _load(host: Host, options: Arguments, files: Mapping[str, bytes | None], kno
         known=known,
         restart=restart,
     ).apply()
-
-
-def _texts(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: data.decode("utf-8", "replace") for name, data in files.items()}
 
 
 def gather(conf_dir: str) -> dict[str, bytes]:

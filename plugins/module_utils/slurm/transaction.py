@@ -47,7 +47,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
     Files,
     require_unchanged,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -173,26 +173,19 @@ class Transaction:
 
     def wait_until_running(self) -> str:
         """Wait until slurmctld runs what was written; the problem in a clause if it does not in time."""
-        deadline = time.monotonic() + self.seconds
-        while True:
+        problem = ""
+        for _poll in polls(self.seconds):
             try:
                 problem = self.problem()
-                if not problem:
-                    return ""
             except SlurmError as error:
                 problem = f"slurmctld does not answer after the change ({str(error).rstrip('.')})"
-            if time.monotonic() > deadline:
-                return problem
-            time.sleep(0.25)
+            if not problem:
+                break
+        return problem
 
     def _wait(self) -> bool:
         """Wait until slurmctld answers; whether it does."""
-        deadline = time.monotonic() + self.slurm.timeout
-        while not self.slurm.answers():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.25)
-        return True
+        return any(self.slurm.answers() for _poll in polls(self.slurm.timeout))
 
     def _restore(self, files: Files, loading: bool) -> str:
         """Restore the old files and have slurmctld run them; the result in a clause."""

@@ -15,7 +15,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
@@ -49,7 +50,7 @@ class Controller:
 
 def checks(
     controller: Controller, variables: Variables, slurm: str, trays: int, processors: int, discovers: bool = True
-) -> Iterator[Check]:
+) -> Iterator[Finding]:
     """The checks of the controller.
 
     variables: those of localhost, of which few are read: a template of the site may have no value there. slurm: as of
@@ -63,9 +64,9 @@ def checks(
         rounds = -(-trays // controller.forks)
         message = f"forks is {controller.forks} for {count(trays, 'tray')}, so each task takes {rounds} rounds; set"
         found.append(f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)")
-    yield from (Check("ansible_cfg", WARNING, message) for message in found)
+    yield from (check("ansible_cfg", WARNING, message) for message in found)
     if not found:
-        yield Check("ansible_cfg", OK, "")
+        yield check("ansible_cfg", OK, "")
 
 
 def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
@@ -89,14 +90,14 @@ def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
     return {name: variable for name, is_needed, variable in wanted if is_needed}
 
 
-def _installed(name: str, variable: str, version: str | None) -> Check:
+def _installed(name: str, variable: str, version: str | None) -> Finding:
     is_library = name in matrix.LIBRARIES
-    check, oldest = "libraries" if is_library else "collections", {**matrix.COLLECTIONS, **matrix.LIBRARIES}[name]
+    about, oldest = "libraries" if is_library else "collections", {**matrix.COLLECTIONS, **matrix.LIBRARIES}[name]
     remedy = f"python -m pip install '{name}>={oldest}'" if is_library else f"ansible-galaxy collection install {name}"
     if version is None:
         cause = f"{variable} needs it" if variable else "every run needs it"
-        return Check(check, ERROR, f"{name} is not installed and {cause}: {remedy}")
+        return check(about, ERROR, f"{name} is not installed and {cause}: {remedy}")
     if version and matrix.is_older(version, oldest):
         old = f"{name} is {version}, older than {oldest}, the oldest that is supported"
-        return Check(check, WARNING, f"{old}: {remedy} --upgrade")
-    return Check(check, OK, f"{name} {version}".strip())
+        return check(about, WARNING, f"{old}: {remedy} --upgrade")
+    return check(about, OK, f"{name} {version}".strip())

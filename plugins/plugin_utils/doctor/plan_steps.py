@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
@@ -24,15 +25,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     peer_hosts,
     results,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 _IMEX_SERVICE = ("domain", "host_managed", "job")
@@ -53,6 +55,14 @@ def plan(read: site.Inventory, path: str) -> dict[str, Any]:
         "groups": peer_hosts.groups(read.trays, fabric),
         "with_imex": _with_imex(read),
     }
+
+
+def clocked(answer: Result, asked_at: float) -> Result:
+    """The answer of a host with its clock; asked_at: by the controller's, which has just got the answer."""
+    started, ended = (mapped(answer.get("times")).get(name) for name in ("started", "ended"))
+    if not isinstance(started, (int, float)) or not isinstance(ended, (int, float)):
+        return {"failed": True, "msg": answer.get("msg") or "its answer has another shape"}
+    return {**answer, "clock": {"low": ended - time.time(), "high": started - asked_at}}
 
 
 def connects(tray: str, ports: Iterable[int], controllers: Iterable[str], hostvars: Any) -> list[dict[str, Any]]:
@@ -77,47 +87,51 @@ def _with_imex(read: site.Inventory) -> bool:
     return owner in _IMEX_SERVICE and "imex" in site.default_phases(read)
 
 
-def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Check]:
+def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Finding]:
     """(the fabric file's content, None where there is none, and its check)."""
     if not path or "fabric_file" in read.misplaced:
         where = "for trays alone; set it for the group all" if "fabric_file" in read.misplaced else "nowhere"
         message = f"fabric_file is set {where}: every other playbook needs its path"
-        return None, Check("fabric_file", WARNING, message)
+        return None, check("fabric_file", WARNING, message)
     if not os.path.exists(path):
-        return None, Check("fabric_file", INFO, f"{path} does not exist yet; run discover and accept")
+        return None, check("fabric_file", INFO, f"{path} does not exist yet; run discover and accept")
     if not environment.has("fastjsonschema"):
-        return None, Check("fabric_file", SKIPPED, "fastjsonschema is not installed")
+        return None, check("fabric_file", SKIPPED, "fastjsonschema is not installed")
     try:
         fabric = fabric_file.load(path)
     except NvlinkError as error:
-        return None, Check("fabric_file", ERROR, str(error))
-    return fabric, Check("fabric_file", OK, path)
+        return None, check("fabric_file", ERROR, str(error))
+    return fabric, check("fabric_file", OK, path)
 
 
-def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Check]:
+def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Finding]:
     silent = constants.config.get_config_value("INTERPRETER_PYTHON") != "auto"
     found = [] if silent else [name for name in trays if "ansible_python_interpreter" not in hostvars.raw_get(name)]
     if found:
         message = f"{folded(found)}: each play warns of the interpreter that Ansible found; set interpreter_python ="
-        yield Check("ansible_cfg", INFO, f"{message} auto_silent in [defaults], or ansible_python_interpreter")
+        yield check("ansible_cfg", INFO, f"{message} auto_silent in [defaults], or ansible_python_interpreter")
 
 
-def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Check]:
+def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Finding]:
     problems = site.problems(read, site.default_phases(read), fabric)
     warnings = site.warnings(read, site.default_phases(read), fabric)
     if fabric and len(fabric.domains) > MAX_WAVES and "rollout_domains" not in read.variables:
         warnings.append(f"a rollout takes {len(fabric.domains)} waves in a row; set rollout_domains: [1, 4, 16].")
     for status, texts in ((ERROR, problems), (WARNING, warnings)):
-        yield from (Check("inventory", status, text) for text in texts)
+        yield from (check("inventory", status, text) for text in texts)
     if not problems and not warnings:
-        yield Check("inventory", OK, "")
+        yield check("inventory", OK, "")
 
 
-def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[list[dict[str, str]], host_checks.Site]:
-    """(all checks; what was read of the site)."""
+def evaluate(
+    read: site.Inventory, path: str, task_vars: Variables, by_ssh: Mapping[str, Result] | None = None
+) -> tuple[list[dict[str, str]], host_checks.Site]:
+    """(all checks; what was read of the site). by_ssh: results of trays where no task has registered them."""
     fabric, about = _fabric(read, path)
     found = host_checks.Site(
-        _reports(read.trays, "doctor_tray", task_vars),
+        _reports(read.trays, "doctor_tray", task_vars)
+        if by_ssh is None
+        else {name: host_checks.report(name, result, is_tray=True) for name, result in by_ssh.items()},
         _reports(read.controllers, "doctor_slurm", task_vars),
         bool({"imex", "slurm"}.intersection(site.default_phases(read))),
         fabric is not None,
@@ -135,22 +149,19 @@ def evaluate(read: site.Inventory, path: str, task_vars: Variables) -> tuple[lis
     return results.rows(rows), found
 
 
-def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Object]:
+def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, host_checks.Report]:
     """Host -> its report, of the hosts that this run has asked, which a limit may have reduced. Never templated."""
     found = {}
-    for name in wanted:
+    for name in map(str, wanted):
         variables = task_vars["hostvars"].raw_get(name)
         if register in variables:
-            report = mapped(variables[register])
-            complete = "times" in report and not report.get("failed")
-            problem = report.get("problem") or report.get("msg") or "it returned nothing"
-            found[str(name)] = report if complete else {"problem": str(problem)}
+            found[name] = host_checks.report(name, variables[register], register == "doctor_tray")
     return found
 
 
-def _kubernetes(variables: Variables) -> Iterator[Check]:
+def _kubernetes(variables: Variables) -> Iterator[Finding]:
     if not any(variables.get(name) for name in controller.USERS_OF_KUBERNETES):
-        yield Check("kubernetes", SKIPPED, f"none of {', '.join(controller.USERS_OF_KUBERNETES)} is set")
+        yield check("kubernetes", SKIPPED, f"none of {', '.join(controller.USERS_OF_KUBERNETES)} is set")
         return
     roles = ("dra_driver", "k8s_topology", "verify")
     own = os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -160,10 +171,10 @@ def _kubernetes(variables: Variables) -> Iterator[Check]:
     try:
         snapshot = Reader(login.of_kubeconfig(options, "doctor")).snapshot()
     except (NvlinkError, AnsibleError) as error:
-        yield Check("kubernetes", ERROR, sentence(str(error), 300))
+        yield check("kubernetes", ERROR, sentence(str(error), 300))
         return
-    yield Check("kubernetes", *matrix.evaluate("kubernetes", str(snapshot["version"])))
-    yield Check("releases", *releases(snapshot))
+    yield check("kubernetes", *matrix.evaluate("kubernetes", str(snapshot["version"])))
+    yield check("releases", *releases(snapshot))
 
 
 _CHART = re.compile(r"((?:nvidia-)?dra-driver-(?:nvidia-)?gpu|gpu-operator)-(v?[0-9][0-9A-Za-z._-]{0,60})")

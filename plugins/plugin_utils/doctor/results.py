@@ -1,17 +1,17 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A check of the playbook doctor: name, status, hosts and one sentence; equal ones of several hosts are one. Pure."""
+"""A check of the playbook doctor is a finding of name, status, host and one sentence; equal ones are one row. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
@@ -24,22 +24,17 @@ MAX_LINE = 60
 """Characters of a host list on the screen; the JSON file has it whole."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """What was found on one host; the message has the remedy and no host."""
-
-    name: str
-    status: str
-    message: str
-    host: str = LOCALHOST
+def check(name: str, status: str, message: str, host: str = LOCALHOST) -> Finding:
+    """What was found on one host, also where it is OK or SKIPPED; the message has the remedy and no host."""
+    return {"code": name, "severity": status, "message": message, "node": host}
 
 
-def rows(checks: Iterable[Check]) -> list[dict[str, str]]:
+def rows(checks: Iterable[Finding]) -> list[dict[str, str]]:
     """Rows name, status, hosts (a hostlist) and message, in the order of ORDER: errors last, next to the summary."""
-    hosts_of = equal((replace(check, host=""), check.host) for check in checks)
+    hosts_of = equal(((row["code"], row["severity"], row["message"]), row["node"]) for row in checks)
     found = [
-        {"name": check.name, "status": check.status, "hosts": fold(dict.fromkeys(hosts)), "message": check.message}
-        for check, hosts in hosts_of.items()
+        {"name": name, "status": status, "hosts": fold(dict.fromkeys(hosts)), "message": message}
+        for (name, status, message), hosts in hosts_of.items()
     ]
     return sorted(found, key=lambda row: ORDER.index(row["status"]))
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
@@ -31,14 +32,15 @@ _CAUSES = (
     ),
     (
         r"Missing sudo password|[Aa] password is required|Incorrect sudo password|not in the sudoers file"
-        r"|may not run sudo|Timeout .{0,20}waiting for privilege escalation prompt|sudo: .{0,40}not found",
+        r"|may not run sudo|Timeout .{0,20}waiting for privilege escalation prompt|sudo: .{0,40}not found"
+        r"|no sudo at \S+|sudo -n does not start its Python \(.{1,200}?\)",
         "become",
         "allow sudo without a password, or set ansible_become_password (from a vault), or run with -K",
     ),
     (
         r"requires a minimum of Python.{0,60}Current version: ?[0-9.]+|future feature annotations is not defined"
         r"|interpreter .{0,200}not found|(?:python[0-9.]*|interpreter).{0,80}(?:[Nn]ot found|No such file)"
-        r"|No python interpreters found",
+        r"|No python interpreters found|no Python at \S+|Python is too old or incomplete",
         "python",
         "install Python 3.9 or later, or set ansible_python_interpreter to it",
     ),
@@ -46,11 +48,11 @@ _CAUSES = (
 """Pattern of the message, of which what matches is shown; the check; and the remedy."""
 
 
-def of(host: str, message: str) -> Check:
+def of(host: str, message: str) -> Finding:
     """The check that a host failed by not answering."""
     for pattern, name, remedy in _CAUSES:
         found = re.search(pattern, message, re.DOTALL)
         if found:
-            return Check(name, ERROR, f"{sentence(found[0])}: {remedy}", host)
+            return check(name, ERROR, f"{sentence(found[0])}: {remedy}", host)
     text = sentence(message.replace(host, "the host"), 300) or "no answer"
-    return Check("answer", ERROR, f"{text}: run ansible with -m ansible.builtin.ping -vvv on the host", host)
+    return check("answer", ERROR, f"{text}: run ansible with -m ansible.builtin.ping -vvv on the host", host)

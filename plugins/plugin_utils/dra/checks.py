@@ -262,5 +262,5 @@ def _alarms(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     for item in snapshot["daemon_sets"]:
         scheduled = mapped(item.get("status")).get("desiredNumberScheduled")
         if scheduled and any("dcgm" in str(row.get("image")) for row in containers(item)):
-            message = f"{name_of(item)} runs DCGM, whose IMEX health is a false alarm where ComputeDomains own IMEX;"
-            yield finding("dra_dcgm_imex", f"{message} exclude IMEX from its health watches.")
+            message = f"{name_of(item)} runs DCGM, whose IMEX health is a false alarm where ComputeDomains own IMEX"
+            yield finding("dra_dcgm_imex", message)

@@ -145,12 +145,12 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
     without = sorted(node for node, member in joined.items() if not member.clique)
     if without:
         message = f"The daemons of ComputeDomain {name} find no clique on {summarize(without)}, so its workload has no"
-        message = f"{message} IMEX there; repair those trays' fabric."
+        message = f"{message} IMEX there"
         yield finding("dra_clique_unknown", message, domain=name, nodes=without)
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
-        message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"
-        yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
+        message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them"
+        yield finding("dra_domain_spans", message, domain=name)
 
 
 def is_lost(node: Object) -> bool:

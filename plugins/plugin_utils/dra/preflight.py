@@ -397,13 +397,13 @@ def _drivers(name: str, tray: Tray, plan: Plan) -> Iterator[Finding]:
     if text:
         numbers = tuple(int(part) for part in re.findall(r"[0-9]+", text)[:3])
         if numbers < DRIVER_FLOOR and plan.compute_domains and not plan.host_managed:
-            message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}; upgrade it."
+            message = f"Tray {name} has driver {text}, and ComputeDomains need {DRIVER_FLOOR_TEXT}"
             yield finding("dra_driver_unsuitable", message, tray=name)
         version = str(imex.get("version") or text)
         # With host_managed the role imex installs the package.
         is_pending = plan.imex_pending and plan.host_managed
         if imex.get("installed") and not is_pending and not is_same_version(version, text):
-            message = f"Tray {name} has IMEX {version} and driver {text}; install the IMEX of the driver's version."
+            message = f"Tray {name} has IMEX {version} and driver {text}"
             yield finding("imex_version_mismatch", message, tray=name)
     if plan.compute_domains and tray.imex is not None and mapped(imex.get("channels")).get("major") is None:
         message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver exits; load"
@@ -489,7 +489,7 @@ def _cliques(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if len(versions) > 1:
             names = {text: summarize(sorted(name for name in drivers if drivers[name] == text)) for text in versions}
             listing = ", ".join(f"{text} on {trays}" for text, trays in names.items())
-            message = f"The trays of clique {clique} have several driver versions ({listing}); install one version."
+            message = f"The trays of clique {clique} have several driver versions ({listing})"
             yield finding("dra_driver_unsuitable", message, clique=clique)
         if len(drivers) > limit and plan.compute_domains and not plan.host_managed:
             message = f"Clique {clique} has {len(drivers)} trays and an IMEX domain at most {limit}; set"

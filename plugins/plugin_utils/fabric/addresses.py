@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 if TYPE_CHECKING:
     from netaddr import IPNetwork
@@ -31,9 +32,7 @@ def networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
     try:
         from netaddr import AddrFormatError, IPNetwork
     except ImportError:
-        raise NetworkError(
-            "netaddr: the Python library is missing; install it on the controller (requirements.txt of the collection)"
-        ) from None
+        raise NetworkError(f"imex_network: {missing_library('netaddr')}") from None
     found = []
     for text in texts:
         try:

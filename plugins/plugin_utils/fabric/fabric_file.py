@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED, is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -90,9 +91,21 @@ def state_path(path: str, folder: str | None = None) -> str:
 NOT_SET = "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes"
 
 
+def required(path: Any) -> str:
+    """The path that an option or a variable has; FabricFileError where it has none."""
+    if not path:
+        raise FabricFileError(NOT_SET)
+    return str(path)
+
+
+def missing(path: str, so: str = "") -> str:
+    """The sentence on a path without a file, as on a new site; so: what follows from it."""
+    return f"{path}: does not exist yet{so and f', so {so}'}; run discover and accept first"
+
+
 def not_yet(path: str, what: str) -> str:
-    """The warning of check mode on a new site, where no file was accepted; empty where there is one."""
-    return "" if os.path.exists(path) else f"{path}: does not exist yet, so {what}; run discover and accept first."
+    """The warning of check mode where no file was accepted; empty where there is one."""
+    return "" if os.path.exists(path) else f"{missing(path, what)}."
 
 
 def load(path: str) -> Fabric:
@@ -236,10 +249,7 @@ def check_schema(document: Any, schema: str, path: str) -> None:
     try:
         import fastjsonschema
     except ImportError:
-        raise FabricFileError(
-            f"{path}: cannot be checked without the Python library fastjsonschema; "
-            "install it on the controller (requirements.txt of the collection)"
-        ) from None
+        raise FabricFileError(f"{path}: {missing_library('fastjsonschema')}") from None
     try:
         _validator(schema)(document)
     except fastjsonschema.JsonSchemaValueException as error:

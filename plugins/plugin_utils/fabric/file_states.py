@@ -103,7 +103,7 @@ def edited(
 ) -> Result:
     """Rename and remove trays, and group cliques (see editing.py); remove: hostlists, names of cliques and domains."""
     if files.base is None:
-        raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
+        raise fabric_file.FabricFileError(fabric_file.missing(files.path))
     after, renamed = editing.rename(files.before, rename, files.now[:10])
     removing = [tray for names in remove for tray in after.trays_of(names)]
     kept = editing.remove(after, removing)

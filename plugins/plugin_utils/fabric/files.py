@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import like_group
 
 
 class Files:
@@ -79,9 +80,7 @@ class Files:
     def check_groups(self, fabric: Fabric) -> None:
         """FabricFileError for a tray with the name of a group of the inventory, which Ansible would mix up."""
         for name in fabric.trays.keys() & self._groups:
-            raise fabric_file.FabricFileError(
-                f"{self.path}: trays.{name} is the name of a group of the inventory; rename the tray"
-            )
+            raise fabric_file.FabricFileError(like_group(self.path, name))
 
     def write_fabric(self, fabric: Fabric, what: str) -> str:
         """Write the fabric file, after a line in the audit log; the old one becomes <path>.previous. Its sha256.

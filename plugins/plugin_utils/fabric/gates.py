@@ -172,8 +172,7 @@ def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
         trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
         message = (
             f"NVLink domain {domain} gets the cluster UUID {uuid}, so far on {len(trays)} of "
-            f"{count(sizes[domain], 'tray')} ({summarize(trays)}): the rest is expected, and nothing is renamed; "
-            "discover again when all trays report it, or name the UUID in fabric_domain_names if it is another domain."
+            f"{count(sizes[domain], 'tray')} ({summarize(trays)}): the rest is expected, and nothing is renamed"
         )
         yield finding("rotation_in_progress", message, domain=domain), trays
 
@@ -422,9 +421,7 @@ def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> It
         expected = fabric.domains[name]["expected_trays"]
         # A domain without any tray is retired, not incomplete.
         if 0 < sizes[name] < expected:
-            message = (
-                f"NVLink domain {name} has {sizes[name]} of {count(expected, 'expected tray')}; discover the others."
-            )
+            message = f"NVLink domain {name} has {sizes[name]} of {count(expected, 'expected tray')}"
             yield finding("domain_incomplete", message, domain=name)
 
 
@@ -436,7 +433,7 @@ def _differing_drivers(fabric: Fabric, trays: TrayStates, policy: Policy) -> Ite
             versions[tray["clique"]].add(version)
     for clique in natural_sorted(clique for clique, several in versions.items() if len(several) > 1):
         found = ", ".join(natural_sorted(versions[clique]))
-        message = f"Clique {clique} runs drivers {found}; install one version on all its trays."
+        message = f"Clique {clique} runs drivers {found}"
         yield finding("drivers_differ", message, clique=clique)
 
 
@@ -463,14 +460,12 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
                 f" {summarize(cliques)}; write the name that they have"
             )
         if missing:
-            message = (
-                f"Trays expected in {name} have no place: {summarize(missing)}; discover them, or correct expected."
-            )
+            message = f"Trays expected in {name} have no place: {summarize(missing)}"
             subject: Subject = {"domain": name} if name in fabric.domains else {}
             yield finding("domain_incomplete", message, **subject)
     for tray in natural_sorted(elsewhere):
         what = "Tray {} is expected in {} and placed in {}".format(tray, *elsewhere[tray])
-        yield finding("tray_misplaced", f"{what}; check where it is installed, or correct expected.", tray=tray)
+        yield finding("tray_misplaced", what, tray=tray)
 
 
 _GATES: tuple[Callable[[Step, Policy], Iterable[Objection]], ...] = (

@@ -32,9 +32,6 @@ def smaller(fabric: Fabric, observed: Mapping[str, Observation]) -> Iterator[Fin
             shared = [row.get(operation, frozenset()) for row in reported if row.get(operation) != frozenset()]
             if any(shared) and not frozenset.intersection(*shared):
                 what = operation.replace("_", " ")
-                message = (
-                    f"The trays of clique {clique} are in different cliques for {what} operations"
-                    f" ({tally_cliques('tray', shared)}); check the multicast limits of the NVLink partitions on the"
-                    " switches."
-                )
+                tally = tally_cliques("tray", shared)
+                message = f"The trays of clique {clique} are in different cliques for {what} operations ({tally})"
                 yield finding("fabric_cliques_smaller", message, clique=clique)

@@ -497,8 +497,7 @@ def _observed(
         if name in trays or observation.may_be_a_tray:
             states[name] = _tray_state(observation, claims, trays.get(name), before.get(name), of_tray[name])
         else:
-            message = f"Host {name} reports no GPU and has no place; leave it out of fabric_hosts if it is not a tray."
-            of_fabric.append(finding("not_a_tray", message, tray=name))
+            of_fabric.append(finding("not_a_tray", f"Host {name} reports no GPU and has no place", tray=name))
     return State(states, sorted(of_fabric, key=_finding_key), now, previous.acknowledged if previous else {})
 
 

@@ -12,7 +12,7 @@ makes severity and message of them, once, and failure() adds what verify's reade
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -98,8 +98,13 @@ CHECKED = "checked"
 
 
 def finding(code: str, message: str, **subject: Unpack[Subject]) -> Finding:
-    """One finding; KeyError for a code without a row, which is a bug of this collection."""
-    return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}
+    """One finding; KeyError for a code without a row, which is a bug of this collection.
+
+    message: what is wrong; the code's remedy follows. One that ends with a full stop has its own, as in the table.
+    """
+    row = CATALOGUE[code]
+    text = message if message.endswith(".") else f"{message}; {row.remedy}."
+    return {"code": code, "severity": row.severity, "message": text, **subject}
 
 
 def failure(
@@ -135,8 +140,8 @@ def failure(
 
 def remedy(code: str, action: str = "") -> str:
     """The next step by a code, or by what decides it instead: a command with the placeholders of Symptom, or words."""
-    row = CATALOGUE.get(code)
-    return ACTIONS.get(action) or (row.command or row.remedy if row else "")
+    row = CATALOGUE[code]
+    return ACTIONS.get(action) or row.command or row.remedy
 
 
 def rank(severity: object) -> int:
@@ -161,7 +166,8 @@ def worded(stated: Mapping[str, Any]) -> Finding:
     row = CATALOGUE[stated["code"]]
     subjects = {name: stated[name] for name in ("part", *Subject.__annotations__) if name in stated}
     message = stated.get("message") or _message(row, {**subjects, "gpu": f"GPU {stated.get('gpu')}"}, stated)
-    return finding(stated["code"], message[:MAX_MESSAGE], **subjects)
+    found = {"code": stated["code"], "severity": row.severity, "message": message[:MAX_MESSAGE], **subjects}
+    return cast("Finding", found)
 
 
 def _message(row: Row, subjects: Mapping[str, Any], stated: Mapping[str, Any]) -> str:

@@ -272,7 +272,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "addresses_unknown": "The tray's addresses could not be read; check its network, or set them in the inventory",
     },
     (_NO_ANSWER, INFO): {
-        "not_a_tray": "A host without GPUs that is not in the fabric file was read; remove it from fabric_hosts",
+        "not_a_tray": "A host without GPUs that is not in the fabric file was read; leave it out of fabric_hosts if it"
+        " is no tray",
     },
     (_VERSIONS, ERROR): {
         "driver_missing": "The NVIDIA driver is not loaded, or its libraries or nvidia-smi are missing; load its kernel"
@@ -480,7 +481,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "moved_percent": "gate: more trays move at once than fabric_moved_percent; check the proposal, name the gate in"
         " fabric_override to accept it",
         "rotation_in_progress": "gate: only a part of an NVLink domain reports a new cluster UUID, and its trays keep"
-        " their places meanwhile; discover again when all report it, or name it in fabric_domain_names if it is"
+        " their places meanwhile; discover again when all report it, or name the UUID in fabric_domain_names if it is"
         " another domain",
         "slot_conflict": "gate: trays of one NVLink domain report the same slot of a chassis; check where the trays"
         " are installed, name the gate in fabric_override to accept it",
@@ -950,7 +951,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_DOMAINS, WARNING): {
         "dra_domain_leftovers": "A deleted ComputeDomain left objects behind; wait, then delete them",
-        "dra_domain_spans": "A ComputeDomain spans several cliques; bind its workload to one clique",
+        "dra_domain_spans": "A ComputeDomain spans several cliques; bind its workload to one by affinity to"
+        " nvidia.com/gpu.clique",
     },
     (_DOMAINS, INFO): {
         "dra_dcgm_imex": "DCGM monitors IMEX, which the driver owns; exclude IMEX from its health watches",

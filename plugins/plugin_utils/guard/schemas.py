@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, Subject
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 # Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:
@@ -98,9 +99,7 @@ def compiled(schema: Schema) -> Check:
         return check
 
     def missing(_value: Any) -> None:
-        raise NvlinkError(
-            "the Python library fastjsonschema is missing on the controller; install the collection's requirements.txt"
-        )
+        raise NvlinkError(missing_library("fastjsonschema"))
 
     return missing
 

@@ -71,6 +71,10 @@ class GuardedAction(ActionBase):
         """Do the task; its result. An NvlinkError fails the task with its message."""
         raise NotImplementedError  # each subclass defines it
 
+    def evaluate(self, template: str, variables: Variables) -> Any:
+        """The value of a template that sees these variables alone."""
+        return self._templar.copy_with_new_env(available_variables=variables).template(template)
+
     def validate_argument_spec(self, argument_spec: Any = None, **rules: Any) -> Any:
         """As Ansible's own, with an error of one sentence: no classes of Python, and no other argument of the task.
 
@@ -136,10 +140,6 @@ class ControllerAction(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
     UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
-
-    def evaluate(self, template: str, variables: Variables) -> Any:
-        """The value of a template that sees these variables alone."""
-        return self._templar.copy_with_new_env(available_variables=variables).template(template)
 
 
 def _failed(message: str) -> Result:

@@ -119,9 +119,10 @@ def accepted(host: str, answer: Result, schema: Mapping[str, schemas.Check]) -> 
         kept["ansible_facts"] = facts
     if dropped:
         names = summarize(sorted(set(dropped)))
-        message = f"{host} returned more or other than what was asked ({names}), which is dropped; check the host."
-        kept["findings"] = [*kept.get("findings", []), finding("tray_answer_invalid", message, tray=host)]
-        kept["warnings"] = [*kept.get("warnings", []), f"tray_answer_invalid: {message}"]
+        message = f"{host} returned more or other than what was asked ({names}), which is dropped"
+        found = finding("tray_answer_invalid", message, tray=host)
+        kept["findings"] = [*kept.get("findings", []), found]
+        kept["warnings"] = [*kept.get("warnings", []), f"{found['code']}: {found['message']}"]
     return kept
 
 

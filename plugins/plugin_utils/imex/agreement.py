@@ -91,8 +91,7 @@ def _lists(known: _Members) -> Iterator[_Problem]:
         yield (
             "imex_list_differs",
             wrong,
-            f"The IMEX node list on {summarize(wrong)} is not that of clique {known.clique}; write one list on all its"
-            " trays, then stop all daemons and start all.",
+            f"The IMEX node list on {summarize(wrong)} is not that of clique {known.clique}",
         )
     elif len(set(hashes.values())) > 1:
         expected = formats.digest(formats.nodes_text(known.lines.values()))
@@ -102,7 +101,7 @@ def _lists(known: _Members) -> Iterator[_Problem]:
             "imex_list_differs",
             odd,
             f"The IMEX node list on {summarize(odd)} names the same trays as the rest of clique {known.clique} in other"
-            " bytes; write one list on all its trays, then stop all daemons and start all.",
+            " bytes",
         )
 
 
@@ -199,10 +198,7 @@ def _pairs(
         if not pairs or code in codes:
             continue
         if word == "authentication_error":
-            message = (
-                f"{_named(pairs)} cannot authenticate (!A!) and do not connect; check that the TLS files on all trays"
-                f" of clique {clique} are of one authority and not expired, then restart its daemons."
-            )
+            message = f"{_named(pairs)} of clique {clique} cannot authenticate (!A!) and do not connect"
         else:
             what = "lists (!M!)" if word == "map_mismatch" else "versions (!V!)"
             message = (

@@ -100,11 +100,7 @@ def decide(
         )
     others = [tray for tray in outside if tray not in allow_outdated and not has_list(tray, records)]
     if restart and others:
-        return blocked(
-            f"IMEX of clique {clique.name} must restart as a whole, but this run leaves out {summarize(others)}; run it"
-            " on the whole clique (serial must not split it), or name trays that may keep an outdated list in option"
-            " allow_outdated."
-        )
+        return blocked(f"IMEX of clique {clique.name} must restart as a whole, but {_left_out(others)}")
     others = [tray for tray in others if tray in records]
     if others:
         return blocked(
@@ -148,10 +144,13 @@ def leaves_partially(
     outside = [tray for tray in outside if tray in records or clique.entry_of(tray) in connected]
     if not outside:
         return None
-    return _partial(
-        clique,
-        f"{ends} this run leaves out {summarize(outside)}; run it on the whole clique (serial must not split it), or"
-        " name trays that may keep an outdated list in option allow_outdated.",
+    return _partial(clique, f"{ends} {_left_out(outside)}")
+
+
+def _left_out(trays: Collection[str]) -> str:
+    return (
+        f"this run leaves out {summarize(trays)}; run it on the whole clique (serial must not split it), or name trays"
+        " that may keep an outdated list in option allow_outdated."
     )
 
 

@@ -38,7 +38,7 @@ def check_at_boot() -> str:
 def of_job(python: str) -> bytes:
     """The content of the program of IMEX per job, equal for equal sources."""
     folder = PurePosixPath(probe.PACKAGE.replace(".", "/"))
-    sources = probe.sources_of("imex/prolog/main.py")
+    sources = probe.sources_of("imex/prolog/main")
     members = {"__main__.py": _MAIN.format(module=main.__name__).encode()}
     members |= {str(folder / path): source for path, source in sources.items()}
     # Python before 3.13 finds no package in a zip file without this.

@@ -221,9 +221,8 @@ def compare(
         if absent:
             others = [hints[node] for node in absent if node in hints]
             hint = f" (by host name or address: {summarize(others)})" if others else ""
-            message = f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}: join it, or set"
-            remedy = "fabric_kubernetes_node and run discover and accept."
-            found.append(finding("k8s_node_missing", f"{message} {remedy}", clique=clique.name, tray=absent[0]))
+            message = f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}"
+            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
         existing = {node: labels(by_name[node]).get(CLIQUE) for node in clique.nodes if node in by_name}
         unlabelled = [node for node, label in existing.items() if label is None]
         if unlabelled:
@@ -242,8 +241,8 @@ def compare(
     lacking = [node for node in wanted if node in by_name and not selector <= labels(by_name[node]).items()]
     if lacking and flavored:
         text = ", ".join(f"{key}={value}" for key, value in selector)
-        message = f"Kueue and Run:ai select nodes by {text}, which is missing on {summarize(lacking)}: set"
-        found.append(finding("k8s_label_missing", f"{message} flavor_labels, or label the nodes.", tray=lacking[0]))
+        message = f"Kueue and Run:ai select nodes by {text}, which is missing on {summarize(lacking)}"
+        found.append(finding("k8s_label_missing", message, tray=lacking[0]))
     return found
 
 

@@ -49,7 +49,7 @@ def findings(fabric: model.Fabric, state: model.State, context: RenderContext = 
             yield finding(
                 "imex_address_invalid",
                 f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
-                f" {summarize(missing)}; widen imex_network, or set the address in the fabric file.",
+                f" {summarize(missing)}",
                 tray=missing[0],
                 clique=clique,
             )
@@ -58,7 +58,7 @@ def findings(fabric: model.Fabric, state: model.State, context: RenderContext = 
             yield finding(
                 "imex_address_invalid",
                 f"The IMEX node list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]}"
-                f" both have imex_address {address}; give each tray its own address in the fabric file.",
+                f" both have imex_address {address}",
                 tray=doubles[0],
                 clique=clique,
             )

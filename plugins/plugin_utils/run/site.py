@@ -32,6 +32,7 @@ OF_LOCALHOST = (
     "dra_driver_kubeconfig",
     "k8s_topology_schedulers",
     "k8s_topology_kubeconfig",
+    "tray_reading",
 )
 NO_KUBECONFIG = "no such file on the controller"
 _TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
@@ -93,12 +94,9 @@ def playbooks(inventory: Inventory, phases: Sequence[str]) -> list[str]:
     return [names.get(phase, phase) for phase in phases]
 
 
-def no_path(misplaced: Collection[str]) -> str:
-    """Why there is no path of the fabric file."""
-    if "fabric_file" in misplaced:
-        return "fabric_file: set for trays and not for localhost, where it is read; set it for the group all."
-    example = "-e fabric_file=/srv/site/fabric.json"
-    return f"fabric_file: is not set; set its path for the group all, or with {example}."
+def misplaced(name: str) -> str:
+    """The sentence on a variable that only trays have."""
+    return f"{name}: set for trays and not for localhost, where it is read; set it for the group all"
 
 
 def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
@@ -154,8 +152,7 @@ def _values(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
         yield f"imex_owner: {shown(owner)} is not an owner{nearest(owner, OWNERS)}"
     if inventory.slurm not in SLURM:
         yield f"site_slurm: {shown(inventory.slurm)} must be existing or managed"
-    for name in sorted(inventory.misplaced):
-        yield f"{name}: set for trays and not for localhost, where it is read; set it for the group all"
+    yield from map(misplaced, sorted(inventory.misplaced))
 
 
 def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import like_group, nearest, shown, similar
 
 TAGS: dict[str, tuple[str, ...]] = {
     "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),
@@ -139,7 +139,7 @@ def named_like_groups(run: Run, where: str) -> Iterator[str]:
     ours = {*run.groups.get("nvlink", ()), *run.groups.get("nvlink_unplaced", ())}
     for name in sorted(run.groups.keys() & set(run.groups.get("all", ()))):
         if name in ours or name.startswith("nvlink"):
-            yield f"{where}: tray {name} has the name of a group of the inventory; rename it there"
+            yield like_group(where, name)
 
 
 def wrong_limit(run: Run, parts: Sequence[str], localhost: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     MAIN,
@@ -92,17 +93,17 @@ class Change:
         """The partitions whose settings the change writes."""
         return []
 
-    def to_rehearse(self, topology: Topology | None, rehearsed: bool) -> dict[str, Any]:
+    def to_rehearse(self, topology: Topology | None, rehearsal: Arguments | None) -> dict[str, Any]:
         """The option ``change`` of the step rehearse. topology: the blocks that are to run, None where there are none.
 
-        rehearsed: as opposed to a look at jobs in partitions that go, and at live changes.
+        rehearsal: None for a look at jobs in partitions that go, and at live changes, alone.
         """
         return {
             **self.files(),
             "topology": documents([topology] if topology else []),
             "style": self.observed.style,
             "reloads": self.reconfigure,
-            "rehearsed": rehearsed,
+            "rehearsal": rehearsal,
             "leaving": self.leaving,
             "own": self.own,
         }

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.co
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.planning import expected, same_named
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.planning import candidate, expected, same_named
 
 
 def report(observed: Observed, name: str, owner: str | None = None) -> dict[str, Any]:
@@ -45,18 +45,9 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
             topology = replace(topology, block_sizes=mine.block_sizes)
     sizes: tuple[int, ...] = ()
     if topology is not None:
-        candidate = linter.Candidate(
-            version=observed.version,
-            style=observed.style,
-            topology=topology,
-            known_nodes=frozenset(node.name for node in observed.nodes),
-            partitions=observed.partitions,
-            others=others,
-            node_rank=settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
-            power_saving=observed.power_saving,
-        )
-        findings += linter.lint(candidate)
-        sizes = linter.enabled_sizes(topology.block_sizes, candidate.base)
+        checked = candidate(observed, topology, others)
+        findings += linter.lint(checked)
+        sizes = linter.enabled_sizes(topology.block_sizes, checked.base)
     if topology is not None and not matches:
         findings.append(host_finding("slurm_topology_differs", path=observed.path))
     findings += observed.duplicate

@@ -29,13 +29,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     topologies_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import Running
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_host import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import limited_memory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 
 _PREVIOUS = ".previous"
-SCHEMA = schemas.of_return(RETURN, "step=survey")
 MAX_MEMORY = 256 * 1024 * 1024
 
 
@@ -130,6 +127,11 @@ class Observed:
     @property
     def plugin(self) -> str:
         return self.config.get("topologyplugin", "")
+
+    @property
+    def cluster(self) -> str:
+        """ClusterName in lower case, as slurmdbd stores it."""
+        return self.config.get("clustername", "").lower()
 
     @property
     def base(self) -> int:

@@ -166,6 +166,23 @@ def expected(observed: Observed, topology: Topology) -> Expected:
     return Expected(observed.style, topology, aggregated=aggregated)
 
 
+def candidate(
+    observed: Observed, topology: Topology, others: Sequence[Topology], ranked: bool = False, **more: Any
+) -> linter.Candidate:
+    """A topology for the linter, as this Slurm would load it. ranked: TopologyParam will have BlockAsNodeRank."""
+    return linter.Candidate(
+        version=observed.version,
+        style=observed.style,
+        topology=topology,
+        known_nodes=frozenset(node.name for node in observed.nodes),
+        partitions=observed.partitions,
+        others=tuple(others),
+        power_saving=observed.power_saving,
+        node_rank=ranked or settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
+        **more,
+    )
+
+
 def plan(observed: Observed, desired: DesiredState) -> Plan:
     """Compare the desired with the observed state; reads only."""
     blocks, findings = linter.drop_placeholders(desired.blocks, observed.version)
@@ -208,18 +225,14 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     known = frozenset(node.name for node in observed.nodes)
     runs = before if before is not None else same_named(written, name)
     linted = linter.lint(
-        linter.Candidate(
-            version=observed.version,
-            style=observed.style,
-            topology=topology,
-            known_nodes=known,
-            partitions=observed.partitions,
+        candidate(
+            observed,
+            topology,
+            others,
+            ranked,
             previous=before,
-            others=tuple(others),
             node_topologies=observed.node_topologies,
             made=tuple(made),
-            power_saving=observed.power_saving,
-            node_rank=ranked or settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
         )
     )
     # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
@@ -432,7 +445,7 @@ def plan_removal(survey: Any, path: str, name: str) -> dict[str, Any]:
         raise SlurmError(f"{path}: {error}") from None
     none: dict[str, Any] = {"expected": None, "before": None, "moving": [], "cut_off": [], "leaving": [], "own": []}
     files = changes.removed_files(texts, FILES, kept)
-    return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsed": False}
+    return {**files, **none, "checksums": checksums, "gone": name, "load": True, "reloads": True, "rehearsal": None}
 
 
 def kept_yaml(text: str, name: str) -> str | None:

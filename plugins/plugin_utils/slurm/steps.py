@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import rehearsal, slurmctld
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import (
     Arguments,
     Result,
-    Specification,
     Variables,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import OPTIONS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology, slurm_topology_info
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -28,17 +27,18 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes import Change
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
-OF_REHEARSAL = ("rehearse", "rehearse_jobs", "rehearse_timeout", "override")
 # What a step always returns besides its survey, of which Observed is the check.
 RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": ("changed",), "tiers": ("changed",)}
 # The public module documents what a rehearsal returns.
 SCHEMA_OF_HOST = {
     **schemas.of_return(slurm_host.RETURN),
     "rehearsal": schemas.of_return(slurm_topology.RETURN)["rehearsal"],
+    "test_jobs": schemas.of_return(slurm_topology_info.RETURN)["test_jobs"],
 }
 # The options that several actions have by documentation fragments.
-OF_CONTROLLER: dict[str, Specification] = {option: slurm_host.ARGUMENTS[option] for option in ("conf_dir", "bin_dir")}
-OF_PLAN: dict[str, Specification] = {**OF_CONTROLLER, **OPTIONS, "cluster": {"type": "str"}}
+OF_CONTROLLER = schemas.arguments(slurmctld.ModuleDocFragment.DOCUMENTATION)
+OF_REHEARSAL = schemas.arguments(rehearsal.ModuleDocFragment.DOCUMENTATION)
+OF_PLAN = {**OF_CONTROLLER, **OF_REHEARSAL, **schemas.arguments(slurmctld.ModuleDocFragment.CLUSTER)}
 # Another run may change the files between survey and transaction.
 ATTEMPTS = 5
 
@@ -54,11 +54,10 @@ class StepFailed(Exception):
 class SteppedAction(GuardedAction):
     """An action whose steps on the host are those of the module slurm_host.
 
-    OF_HOST: the options that each step gets. SCHEMA: of the answers.
+    OF_HOST: the options that each step gets.
     """
 
     OF_HOST: Sequence[str] = ("conf_dir", "bin_dir", "timeout")
-    SCHEMA: Mapping[str, schemas.Check] = SCHEMA_OF_HOST
 
     def change(self, task_vars: Variables, options: Arguments, attempt: Callable[[], Result]) -> Result:
         """As run_steps(); its findings are printed or fail it."""
@@ -92,15 +91,12 @@ class SteppedAction(GuardedAction):
         """The answer to the step survey; the arguments are those of surveying.rows()."""
         return self.step("survey", {"files": files, "jobs": jobs, "columns": columns})
 
-    def step(self, step: str, change: Arguments, *more: str, **values: Any) -> Result:
-        """The answer to a step; StepFailed where the host fails, SlurmError where its answer is not complete.
-
-        more, values: further options.
-        """
+    def step(self, step: str, change: Arguments) -> Result:
+        """The answer to a step; StepFailed where the host fails, SlurmError where its answer is not complete."""
         # As the task has them, since the host validates them too: ~ is the home there.
-        given = {option: self._task.args.get(option, self.options[option]) for option in (*self.OF_HOST, *more)}
-        arguments = {**given, **values, "step": step, "change": change}
-        answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, self.SCHEMA, self.end)
+        given = {option: self._task.args.get(option, self.options[option]) for option in self.OF_HOST}
+        arguments = {**given, "step": step, "change": change}
+        answer = self.run_module("rackscale.nvlink.slurm_host", arguments, self.task_vars, SCHEMA_OF_HOST, self.end)
         self.warnings += answer.pop("warnings", [])
         if answer.pop("restarted", False):
             self.warnings.append(RESTARTED)
@@ -115,16 +111,23 @@ class SteppedAction(GuardedAction):
             raise incomplete(step)
         return answer
 
-    def rehearse(self, plan: Change, topology: Topology | None, **values: Any) -> Result:
+    def rehearse(self, plan: Change, topology: Topology | None, jobs: Sequence[Arguments] = ()) -> Result:
         """The answer to the step rehearse, whose findings the plan gets; empty where there is nothing to ask.
 
-        topology: the blocks that are to run, None where there are none. values: further options.
+        topology: the blocks that are to run, None where there are none. jobs: besides those of the site.
         """
-        rehearsed = not plan.stopped_by() and _is_rehearsed(self.options, plan, topology)
+        options, despite = self.options, live.GATE in self.options["override"]
+        rehearsed = not plan.stopped_by() and _is_rehearsed(options, plan, topology)
         if not (rehearsed or plan.reconfigure or plan.leaving):
             return {}
-        answer = self.step("rehearse", plan.to_rehearse(topology, rehearsed), *OF_REHEARSAL, **values)
-        stops = answer["busy"] or (answer["undone"] and live.GATE not in self.options["override"])
+        wanted = {
+            "jobs": [*options["rehearse_jobs"], *jobs],
+            "timeout": options["rehearse_timeout"],
+            "mandatory": options["rehearse"] == "always",
+            "despite_undone": despite,
+        }
+        answer = self.step("rehearse", plan.to_rehearse(topology, wanted if rehearsed else None))
+        stops = answer["busy"] or (answer["undone"] and not despite)
         if rehearsed and not stops and answer.get("rehearsal") is None:
             raise incomplete("rehearse")
         plan.findings += answer["findings"]

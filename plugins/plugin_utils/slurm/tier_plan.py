@@ -93,7 +93,7 @@ def plan(observed: Observed, desired: DesiredTiers, blocks: Sequence[Block], opt
 
     options: those of slurm_tiers, which say what the site permits outside of the file of partitions.
     """
-    written = _written(observed)
+    written = tiers.parse(observed.texts.get(TIERS_NAME, ""))
     made = TierPlan(observed=observed, desired=desired)
     made.findings += list(_partition_findings(observed, desired, blocks))
     names = {partition.name.lower() for partition in desired.partitions}
@@ -123,7 +123,7 @@ def plan_removal(observed: Observed) -> TierPlan:
 
     slurmdbd counts also where the file of partitions is gone, so that a removal that was cut off is completed.
     """
-    written = _written(observed)
+    written = tiers.parse(observed.texts.get(TIERS_NAME, ""))
     made = TierPlan(observed=observed, desired=DesiredTiers())
     made.removed = tuple(known.name for known in written.partitions)
     if not observed.acting and "slurmdbd" in observed.config.get("accountingstoragetype", ""):
@@ -131,14 +131,6 @@ def plan_removal(observed: Observed) -> TierPlan:
     made.difference = [f"partition {name}: removed" for name in made.removed]
     made.difference += [step.description for step in made.after]
     return made
-
-
-def _written(observed: Observed) -> Written:
-    return tiers.parse(observed.texts.get(TIERS_NAME, ""))
-
-
-def _cluster(observed: Observed) -> str:
-    return observed.config.get("clustername", "").lower()
 
 
 def _accounting(made: TierPlan, written: Written, create_accounts: bool) -> None:
@@ -151,7 +143,7 @@ def _accounting(made: TierPlan, written: Written, create_accounts: bool) -> None
         return
     if observed.unanswered:
         raise SlurmError(observed.unanswered)
-    cluster = _cluster(observed)
+    cluster = observed.cluster
     made.records = records = accounting.parse(observed.records)
     made.findings += list(_record_findings(observed, records, desired, create_accounts))
     own = {name for name, record in records.qos.items() if accounting.is_ours(record, cluster)}
@@ -341,7 +333,7 @@ def _open_partitions(observed: Observed, desired: DesiredTiers) -> Iterator[Host
 def _record_findings(
     observed: Observed, records: Records, desired: DesiredTiers, create_accounts: bool
 ) -> Iterator[HostFinding]:
-    config, cluster = observed.config, _cluster(observed)
+    config, cluster = observed.config, observed.cluster
     known = {*records.qos, *(qos.name for qos in desired.qos)}
     for qos in desired.qos:
         record = records.qos.get(qos.name)

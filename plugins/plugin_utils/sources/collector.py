@@ -57,6 +57,6 @@ class Collector:
         """The first observation; without a clique if the second reports another one."""
         agree = first.identity == second.identity
         place = "" if agree else " in different cliques, so both are ignored"
-        message = f"Source {self._source} lists tray {first.tray} twice{place}; correct the list, or its mapping."
+        message = f"Source {self._source} lists tray {first.tray} twice{place}"
         findings = (*first.findings, finding("source_list_invalid", message, tray=first.tray))
         return replace(first, identity=first.identity if agree else None, findings=findings)

@@ -15,7 +15,7 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible import constants as C
@@ -33,10 +33,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, reading
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts, OverriddenError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import (
+    Hosts,
+    OverriddenError,
+    require_placed,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
-OPTION = "tray_reading"
 _SSH = ("ssh", "smart", "ansible.builtin.ssh")
 # Options of the plugin, without those of passwords and of copies.
 _OPTIONS = (
@@ -50,7 +53,7 @@ _OTHERS = (
 # First what nothing may override: a prompt would hang the run, and a shared connection outlives its first tray.
 _FIRST = ("-T", "-oBatchMode=yes", "-oControlMaster=no", "-oControlPath=none")
 # Seconds to start Python, and to read addresses and versions; to send the archive.
-_REST, _SENDING = 60, 30
+_REST, SENDING = 60, 30
 
 
 class UnreadableError(NvlinkError):
@@ -62,36 +65,50 @@ def with_facts(arguments: dict[str, Specification]) -> dict[str, Specification]:
     return {**arguments, "facts": {**arguments["facts"], "options": schemas.arguments(DOCUMENTATION)}}
 
 
-def read(names: Iterable[str], asked: Arguments, hosts: Hosts, becomes: bool, reporter: Reporter) -> dict[str, Result]:
-    """Host -> the result of fabric_facts, in the order of names.
-
-    asked: options of fabric_facts. becomes: whether hosts without ansible_become are read as root. A host that is no
-    target of ssh, or whose facts set variables of the site, has a failed result.
-    """
+def of_facts(asked: Arguments) -> reading.Question:
+    """The question of fabric_facts with these of its options; NvlinkError for a wrong one."""
     options = subsets.Options(**asked)
     subsets.check_options(options)
     limit = _REST + math.ceil(reading.waits(options.gather_subset, options.timeout, options.imex_timeout))
+    return reading.of_facts(options, limit, limit + SENDING)
+
+
+def read(
+    names: Iterable[str],
+    question: reading.Question,
+    hosts: Hosts,
+    becomes: bool,
+    reporter: Reporter,
+    options_of: Callable[[str], Arguments] = lambda _name: {},
+) -> dict[str, Result]:
+    """Host -> its result, in the order of names.
+
+    becomes: whether hosts without ansible_become are read as root. options_of: those of the question that only a host
+    has. A host that is no target of ssh, or whose facts set variables of the site, has a failed result.
+    """
     targets: dict[str, reading.Target] = {}
     results: dict[str, Result] = {}
+    misplaced: set[str] = set()
     for name in map(str, names):
         variables = hosts.variables(name) or {}
+        misplaced |= hosts.misplaced(variables, (reading.OPTION,))
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         try:
             if foreign:
                 results[name] = trust.refusal(name, foreign)
             else:
-                targets[name] = target(name, variables, hosts, becomes)
+                targets[name] = target(name, variables, hosts, becomes)._replace(options=options_of(name))
         except OverriddenError as error:
             results[name] = trust.refusal(name, error.args[0])
         except (AnsibleError, UnreadableError, ValueError) as error:
             results[name] = {"failed": True, "changed": False, "msg": f"it cannot be read by ssh: {error}"}
-    question = reading.Question(options, limit, limit + _SENDING)
+    require_placed(misplaced)
     try:
-        answers = asyncio.run(reading.read(targets, question, reporter, OPTION))
+        answers = asyncio.run(reading.read(targets, question, reporter, reading.OPTION))
     except OSError as error:
         why = error.strerror or error
         raise UnreadableError(
-            f"{OPTION}: cannot start ssh ({why}); raise the limit of open files (ulimit -n)"
+            f"{reading.OPTION}: cannot start ssh ({why}); raise the limit of open files (ulimit -n)"
         ) from error
     return {name: answers.get(name) or results[name] for name in map(str, names)}
 
@@ -104,7 +121,7 @@ def target(name: str, variables: Variables, hosts: Hosts, becomes: bool) -> read
     own = {key: hosts.value(variables, key) for key in names}
     kind = own.get("ansible_connection") or C.DEFAULT_TRANSPORT
     if kind not in _SSH:
-        raise UnreadableError(f"its ansible_connection is {shown(kind)}; read it with {OPTION} ansible")
+        raise UnreadableError(f"its ansible_connection is {shown(kind)}; read it with {reading.OPTION} ansible")
     given = C.config.get_plugin_options("connection", "ssh", variables={"inventory_hostname": name, **own})
     program = os.path.expanduser(given["ssh_executable"])
     if shutil.which(program) is None:

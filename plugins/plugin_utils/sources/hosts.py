@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -105,6 +106,15 @@ def observe(
     return merged, merging.too_few(answers, merged, current.trays, min_answer)
 
 
+def require_placed(misplaced: Collection[str]) -> None:
+    """PlacementError for any: ignored without a word, these would silently lose their effect."""
+    if misplaced:
+        raise PlacementError(
+            f"{', '.join(sorted(misplaced))}: set for trays with another value than for localhost, where it is "
+            "read; set it for the group all, for localhost or on the command line"
+        )
+
+
 class Hosts:
     """The variables of all hosts. Only those that the site itself wrote are templated.
 
@@ -128,7 +138,7 @@ class Hosts:
                 "trays: is empty, so no tray was observed in this run; check the pattern of the trays and --limit"
             )
         observations, registered = [], False
-        own, misplaced = self.variables("localhost") or {}, set()
+        misplaced: set[str] = set()
         for name in map(str, trays):
             variables = self.variables(name)
             if variables is None:
@@ -137,21 +147,23 @@ class Hosts:
             registered = registered or key in results
             report = tray_report.read(name, results.get(key))
             observations.append(self._applied(report.observation(ansible_facts.SOURCE), variables))
-            differ = {row for row in variables.keys() & VARIABLES if variables[row] != own.get(row)}
-            if differ and not trust.foreign_variables(variables.get("ansible_facts")):
-                misplaced |= differ
-        if misplaced:
-            # Ignored without a word, these would silently lose their effect.
-            raise PlacementError(
-                f"{', '.join(sorted(misplaced))}: set for trays with another value than for localhost, where it is "
-                "read; set it for the group all, for localhost or on the command line"
-            )
+            misplaced |= self.misplaced(variables, VARIABLES)
+        require_placed(misplaced)
         if not registered:
             # A misspelt name of the variable must not make every tray stale.
             raise PlacementError(
                 f"observations: no tray has a result registered as {register!r}; set the name that this run registers"
             )
         return observations
+
+    def misplaced(self, variables: Variables, names: Collection[str]) -> set[str]:
+        """Those of the run's variables that a host has with another value than localhost, where they are read."""
+        differ = {row for row in variables.keys() & names if variables[row] != self._own.get(row)}
+        return set() if differ and trust.foreign_variables(variables.get("ansible_facts")) else differ
+
+    @cached_property
+    def _own(self) -> Variables:
+        return self.variables("localhost") or {}
 
     def applied(self, observation: Observation) -> Observation:
         """The observation with the node names, address and clusters that the site sets for its tray.

@@ -107,9 +107,7 @@ def _observed_at(status: Object, tray: str, now: str, findings: list[Finding]) -
         if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
             heartbeat = _heartbeat_time(row.get("lastHeartbeatTime"))
             since = f" since {heartbeat}" if heartbeat else ""
-            message = (
-                f"Node of tray {tray} is NotReady{since}, so its labels may be outdated; see kubectl describe node."
-            )
+            message = f"Node of tray {tray} is NotReady{since}, so its labels may be outdated"
             findings.append(finding("node_not_ready", message, tray=tray))
             return heartbeat or now
     return now

@@ -1,31 +1,34 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The probe: the archive of modules that is sent to a tray's Python, which prints the result of fabric_facts there.
+"""The probe: the archive of modules that is sent to a tray's Python, which prints the result of one of them there.
 
-It is a zip of the sources that module_utils/probe.py imports, so a tray needs only Python 3.9 with its standard
-library. The archive stays in the tray's memory; no file is written there.
+It is a zip of the sources that module_utils/probe.py and that module import, so a tray needs only Python 3.9 with its
+standard library. The archive stays in the tray's memory; no file is written there.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import io
 import json
 import marshal
+import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import probe, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import probe
 from ansible_collections.rackscale.nvlink.plugins.module_utils.probe import BEGIN, END
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 
+# What is below the package, and the names; to parse each file would be the half of a reading of few trays.
+_IMPORTS = re.compile(rf"^ *from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|.*)", re.MULTILINE)
 # 8 is MFD_NOEXEC_SEAL. Kernels with this sysctl know the flag, and may require it.
 _MEMFD_FLAGS = 'os.MFD_CLOEXEC|8*os.path.exists("/proc/sys/vm/memfd_noexec")'
 # Reads the archive from standard input. No character that a shell would interpret within single quotes.
@@ -35,17 +38,19 @@ BOOTSTRAP = (
 )
 
 
-def arguments(options: subsets.Options, limit: int) -> list[str]:
-    """The arguments of a tray's Python; the probe ends itself after `limit` seconds."""
+def arguments(module: str, options: Mapping[str, Any], limit: int) -> list[str]:
+    """The arguments of a tray's Python, which calls answer() of a module with these options; it ends itself after
+    `limit` seconds.
+    """
     # -I and -S: the tray's environment, site-packages and home directory are ignored.
-    return ["-I", "-S", "-c", BOOTSTRAP, json.dumps(options._asdict()), str(limit)]
+    return ["-I", "-S", "-c", BOOTSTRAP, module, json.dumps(options), str(limit)]
 
 
 @functools.cache
-def archive() -> bytes:
-    """The zip that a tray's Python imports the modules from."""
+def archive(module: str) -> bytes:
+    """The zip that a tray's Python imports this module of module_utils and what it needs from."""
     folder = PurePosixPath(PACKAGE.replace(".", "/"))
-    written, sources = io.BytesIO(), sources_of("probe.py")
+    written, sources = io.BytesIO(), sources_of("probe", module)
     packages = {folder, *folder.parents, *((folder / path).parent for path in sources)} - {PurePosixPath()}
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for package in sorted(packages):
@@ -66,21 +71,19 @@ def _byte_code(source: bytes, path: str) -> bytes:
     return b"".join((importlib.util.MAGIC_NUMBER, (1).to_bytes(4, "little"), importlib.util.source_hash(source), code))
 
 
-def sources_of(program: str) -> dict[str, bytes]:
-    """Path below module_utils -> source, of that one and of all that it imports, in functions too."""
+def sources_of(*modules: str) -> dict[str, bytes]:
+    """Path below module_utils -> source, of these modules and of all that they import, in functions too."""
     root = Path(probe.__file__).parent
     found: dict[str, bytes] = {}
-    waiting = [program]
+    waiting = [f"{module}.py" for module in modules]
     while waiting:
         path = waiting.pop()
         if path not in found and (root / path).is_file():
             found[path] = (root / path).read_bytes()
-            for node in ast.walk(ast.parse(found[path])):
-                module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-                if isinstance(node, ast.ImportFrom) and module.startswith(f"{PACKAGE}."):
-                    below = module[len(PACKAGE) + 1 :].replace(".", "/")
-                    # The module itself, or each name is one.
-                    waiting += [f"{below[:-1]}.py", *(f"{below}{name.name}.py" for name in node.names)]
+            for below, names in _IMPORTS.findall(found[path].decode()):
+                folder = below.replace(".", "/")
+                # The module itself, or each name is one.
+                waiting += [f"{folder[1:]}.py", *(f"{folder}/{name}.py"[1:] for name in re.findall(r"\w+", names))]
     return found
 
 

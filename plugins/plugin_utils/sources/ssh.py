@@ -94,7 +94,7 @@ def _client_config(options: Options) -> ClientConfig:
         ssh=[ssh, *own],
         to_trays=[*([f"-oPort={port}"] if port else []), *(["-l", user] if user else [])],
         python=options.text("python") or reading.PYTHON,
-        question=reading.Question(
+        question=reading.of_facts(
             _asked(options, command_timeout),
             command_timeout,
             connect_timeout + command_timeout,

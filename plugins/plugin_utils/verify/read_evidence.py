@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -16,24 +15,29 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
 
-def reports(options: Arguments, hostvars: Any, results: Mapping[str, Result] | None) -> dict[str, TrayReport]:
+def reports(options: Arguments, known: hosts.Hosts, results: Mapping[str, Result] | None) -> dict[str, TrayReport]:
     """Tray -> its report, of the trays that this run queried; none where it queried none.
 
     options: of the module verify. results: those of a reading by ssh, None where the tasks of this run registered them.
     Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
     must not each start a template engine.
     """
-    found = {}
+    if results is not None:
+        return {host: tray_report.read(host, result) for host, result in results.items()}
+    found, misplaced, register = {}, set(), options["observations"]
     for host in () if options["quick"] else map(str, options["trays"]):
-        answers, key = (hostvars.raw_get(host), options["observations"]) if results is None else (results, host)
+        variables = known.variables(host) or {}
+        misplaced |= known.misplaced(variables, (reading.OPTION,))
         # The others are outside the limit of this run.
-        if key in answers:
-            found[host] = tray_report.read(host, answers[key])
+        if register in variables:
+            found[host] = tray_report.read(host, variables[register])
+    hosts.require_placed(misplaced)
     return found
 
 

@@ -50,7 +50,7 @@ MISTAKES = [
     ),
     Mistake(
         f"{SITE} --check",
-        "fabric_file: is not set; set its path for the group all, or with -e fabric_file=/srv/site/fabric.json.",
+        "No fabric file is set: add -e fabric_file=PATH, the file that the playbook discover writes.",
         prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
         # Next to the only source, fabric.json would be found.
         inventory=HOSTS * 2,

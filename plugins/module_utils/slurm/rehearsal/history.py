@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import TestJob
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
 DAYS = 14
@@ -29,28 +29,24 @@ _SEGMENT = re.compile(r"--segment[= ](\d{1,6})\b")
 _NEVER_STARTED = ("", "None", "Unknown")
 
 
-class Shape(NamedTuple):
-    """What jobs had in common; segment: 0 for none."""
+def shapes(lines: Iterable[str]) -> list[TestJob]:
+    """The most frequent partitions, sizes and segments, in this order, as jobs.
 
-    partition: str
-    nodes: int
-    segment: int
-
-
-def shapes(lines: Iterable[str]) -> list[Shape]:
-    """The most frequent shapes in lines of ``partition|nodes|start|segment or command line``, in their order."""
-    counts: Counter[Shape] = Counter()
+    lines: of ``partition|nodes|start|segment or command line``.
+    """
+    counts: Counter[TestJob] = Counter()
     for line in lines:
         partition, nodes, start, last = (line.split("|", 3) + [""] * 3)[:4]
         if start in _NEVER_STARTED or not nodes.isdecimal() or not partition or "," in partition:
             continue
         found = _SEGMENT.search(last)
         segment = int(last) if last.isdecimal() else int(found.group(1)) if found else 0
-        counts[Shape(partition, int(nodes), segment)] += 1
-    return sorted(shape for shape, _count in counts.most_common(MAX_SHAPES))
+        counts[TestJob("past", int(nodes), partition, segment)] += 1
+    usual = [job for job, _count in counts.most_common(MAX_SHAPES)]
+    return sorted(usual, key=lambda job: (job.partition, job.nodes, job.segment))
 
 
-def read(slurm: Slurm, config: Mapping[str, str]) -> tuple[list[Shape], str]:
+def read(slurm: Slurm, config: Mapping[str, str]) -> tuple[list[TestJob], str]:
     """The shapes, and why they could not be read; config: ``scontrol show config``. None without slurmdbd."""
     if "slurmdbd" not in config.get("accountingstoragetype", ""):
         return [], ""

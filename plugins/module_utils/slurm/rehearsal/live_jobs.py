@@ -28,12 +28,17 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import questions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import (
+    Answer,
+    Outcome,
+    Question,
+    TestJob,
+    evaluate,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
     MAX_WORKERS,
     Candidate,
-    Outcome,
-    TestJob,
-    evaluate,
     rehearse,
     shown_nodes,
 )
@@ -49,39 +54,14 @@ _LATE = "the time limit was reached"
 MIN_REHEARSAL = 3.0
 # Jobs that a rehearsal repeats.
 MAX_REHEARSED = 20
+# The questions whose answers the blocks promise, so that the running slurmctld is asked.
+_KINDS = ("segments", "all", "block")
 # All other refusals are of the job's account, user or partition and show nothing of the blocks.
 _BY_TOPOLOGY = ("requested node configuration is not available", "topology")
 
 
-Blocks = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition that takes jobs: its nodes, and the numbers of nodes that a job there may have."""
-
-    name: str
-    nodes: frozenset[str]
-    min_nodes: int = 1
-    max_nodes: int = rules.MAX_NODES
-
-    def of(self, members: Sequence[str]) -> tuple[str, ...]:
-        return tuple(node for node in members if node in self.nodes)
-
-    def fits(self, number: int) -> bool:
-        return self.min_nodes <= number <= self.max_nodes
-
-
-@dataclass(frozen=True)
-class Question:
-    """A job, and the number of nodes that each block must give it; without ``parts`` it must only be placed."""
-
-    job: TestJob
-    parts: Mapping[str, int] = field(default_factory=dict)
-
-
 @dataclass
-class Row:
+class Row(Answer):
     """A job that slurmctld does not place as its blocks promise.
 
     outcome: ``refused``, or ``spread`` where segments are not whole inside the blocks. trays: those of the block that
@@ -89,12 +69,6 @@ class Row:
     where there was none.
     """
 
-    kind: str
-    partition: str
-    nodes: int
-    segment: int
-    block: str
-    outcome: str
     reason: str = ""
     trays: list[str] = field(default_factory=list)
     placed_on: str = ""
@@ -157,33 +131,12 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
     blocks = {block.name: tuple(node for node in block.nodes if node in usable) for block in topology.blocks}
     where = {node: name for name, members in blocks.items() for node in members}
     asker = _Asker(slurm, answers, where, until)
-    found = partitions(slurm.records("partitions"), topology)
-    limit = rules.segment_limit(candidate.version, topology.block_sizes[0])
-    refusal = "no partition that is up has a tray of its blocks" if where else ""
-    accepted: set[str] = set()
-    while True:
-        asked = list(questions(blocks, found, limit))
-        used = {one.job.partition for one in asked} - accepted
-        # A partition that refuses a job of this user whatever its nodes are shows nothing of the blocks.
-        controls = [
-            TestJob("control", partition.min_nodes, partition.name) for partition in found if partition.name in used
-        ]
-        for _job, outcome in asker.ask(controls):
-            if outcome.outcome == "placed":
-                accepted.add(outcome.partition)
-            else:
-                refusal = f"partition {outcome.partition}: {outcome.reason}"
-        if answers.why or used <= accepted:
-            break
-        found = [partition for partition in found if partition.name in accepted or partition.name not in used]
-    if not asked:
-        answers.why = answers.why or refusal
+    found, asked = _accepted(asker, blocks, candidate)
     answers.left_out = len({node for block in topology.blocks for node in block.nodes})
     answers.left_out -= len({tray for one in asked for tray in one.job.trays})
-    whole = next((one.job for one in asked if one.job.kind == "all"), None)
-    if whole is not None:
+    for whole in (one.job for one in asked if one.job.kind == "all"):
         reach = next(partition for partition in found if partition.name == whole.partition)
-        answers.counts = [len(reach.of(members)) for members in blocks.values()]
+        answers.counts = [*map(len, questions.within(blocks, reach).values())]
     parts = {one.job: one.parts for one in asked}
     wrong = []
     for job, outcome in asker.ask(list(parts)):
@@ -204,6 +157,37 @@ def _ask(slurm: Slurm, candidate: Candidate, answers: Answers, until: float) -> 
         rehearsal = rehearse(slurm, again, left)
         for (job, row), outcome in zip(some, rehearsal.outcomes):
             row.rehearsed = _verdict(evaluated(job, outcome, parts[job], where), outcome)
+
+
+def _accepted(
+    asker: _Asker, blocks: questions.Blocks, candidate: Candidate
+) -> tuple[list[rules.Partition], list[Question]]:
+    """The partitions that take a job of this user, and the questions there.
+
+    One that refuses any job shows nothing of the blocks.
+    """
+    answers, topology = asker.answers, candidate.topology
+    found = questions.partitions(asker.slurm.records("partitions"), topology)
+    limit = rules.segment_limit(candidate.version, topology.block_sizes[0])
+    refusal = "no partition that is up has a tray of its blocks" if asker.where else ""
+    accepted: set[str] = set()
+    while True:
+        asked = [one for one in questions.of_blocks(blocks, found, limit) if one.job.kind in _KINDS]
+        used = {one.job.partition for one in asked} - accepted
+        controls = [
+            TestJob("control", partition.min_nodes, partition.name) for partition in found if partition.name in used
+        ]
+        for _job, outcome in asker.ask(controls):
+            if outcome.outcome == "placed":
+                accepted.add(outcome.partition)
+            else:
+                refusal = f"partition {outcome.partition}: {outcome.reason}"
+        if answers.why or used <= accepted:
+            break
+        found = [partition for partition in found if partition.name in accepted or partition.name not in used]
+    if not asked:
+        answers.why = answers.why or refusal
+    return found, asked
 
 
 def _verdict(row: Row | None, outcome: Outcome) -> str:
@@ -247,65 +231,9 @@ class _Asker:
 # ------------------------------------------------------------------------------------------------------ pure functions
 
 
-def partitions(records: Sequence[Mapping[str, str]], topology: Topology) -> list[Partition]:
-    """The partitions that are up and schedule with this topology, the default first; without any, all that are up.
-
-    In the latter a job gets no blocks, which the answers then show.
-    """
-    mine: list[Partition] = []
-    others: list[Partition] = []
-    for record in sorted(records, key=lambda record: record.get("Default") != "YES"):
-        if record.get("State") != "UP" or record.get("ReqResv") == "YES":
-            continue
-        (known,) = rules.partitions_of([record])
-        least, most = record.get("MinNodes", ""), record.get("MaxNodes", "")
-        partition = Partition(
-            known.name,
-            frozenset(known.nodes),
-            max(1, int(least) if least.isdecimal() else 1),
-            int(most) if most.isdecimal() else rules.MAX_NODES,
-        )
-        (mine if known.uses(topology) else others).append(partition)
-    return mine or others
-
-
-def questions(blocks: Blocks, found: Sequence[Partition], limit: int | None) -> Iterator[Question]:
-    """The questions for these blocks (name -> usable nodes). limit: the largest segment that Slurm accepts."""
-    widest = max(found, key=lambda one: sum(len(one.of(members)) for members in blocks.values()), default=None)
-    if widest is not None:
-        here = {name: widest.of(members) for name, members in blocks.items()}
-        counts = {name: len(members) for name, members in here.items()}
-        free = {node for members in here.values() for node in members}
-        without = tuple(sorted(widest.nodes - free))
-        segment = segment_of(list(counts.values()), limit)
-        parts = {name: number // segment * segment for name, number in counts.items() if number >= segment > 0}
-        if len(parts) > 1 and widest.fits(sum(parts.values())):
-            yield Question(TestJob("segments", sum(parts.values()), widest.name, segment, without=without), parts)
-        if len(free) > 1 and widest.fits(len(free)):
-            yield Question(TestJob("all", len(free), widest.name, without=without))
-    for name, members in blocks.items():
-        best = max(found, key=lambda one: one.fits(len(one.of(members))) * len(one.of(members)), default=None)
-        trays = best.of(members) if best is not None else ()
-        if best is not None and trays and best.fits(len(trays)):
-            # Above the base size only a segment keeps a job in one block; before 25.11 there is none so large.
-            yield Question(TestJob("block", len(trays), best.name, 0 if limit else len(trays), name, trays))
-
-
-def segment_of(counts: Sequence[int], limit: int | None) -> int:
-    """The segment size that leaves nodes over in most blocks, the largest of those; 0 where none does.
-
-    Where segments are ignored, a job takes these nodes too, which shows it.
-    """
-    most = max(counts, default=0)
-    sizes = range(2, min(most, most if limit is None else limit) + 1)
-    rated = ((sum(number > size and number % size > 0 for number in counts), size) for size in sizes)
-    blocks, best = max(rated, default=(0, 0))
-    return best if blocks else 0
-
-
 def evaluated(job: TestJob, outcome: Outcome, parts: Mapping[str, int], where: Mapping[str, str]) -> Row | None:
     """The row of a job that is not placed as promised; None where it is, or where its refusal has another reason."""
-    row = Row(job.kind, job.partition, job.nodes, job.segment, job.block, outcome.outcome, outcome.reason)
+    row = Row(job.kind, job.nodes, job.partition, job.segment, job.block, outcome.outcome, outcome.reason)
     if outcome.outcome == "refused":
         return row if any(text in outcome.reason.lower() for text in _BY_TOPOLOGY) else None
     if outcome.outcome != "placed" or not parts:

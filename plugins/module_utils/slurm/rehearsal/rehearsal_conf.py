@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, rules, scontrol, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, scontrol, syntax
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
@@ -110,19 +110,8 @@ def _state(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], list[str]]
 
 
 _OF_DYNAMIC = {"CPUs": "CPUTot", "Features": "AvailableFeatures"}
-_OF_RECORD = (
-    "NodeName",
-    "CPUs",
-    "Boards",
-    "Sockets",
-    "CoresPerSocket",
-    "ThreadsPerCore",
-    "RealMemory",
-    "Features",
-    "Gres",
-    "Weight",
-    "Topology",
-)
+# Jobs that take whole nodes do not depend on sockets and cores.
+_OF_RECORD = ("NodeName", "CPUs", "RealMemory", "Features", "Gres", "Weight", "Topology")
 
 
 def _dynamic(record: Mapping[str, str], bare: bool) -> str:
@@ -154,8 +143,3 @@ def _joined(pairs: Iterable[tuple[str, str]], more: Mapping[str, str] | None = N
 
 def _quoted(value: str) -> str:
     return f'"{value}"' if any(character.isspace() for character in value) else value
-
-
-def partition_topology(version: rules.Version, style: str, name: str) -> str:
-    """The Topology= of the open partition: from 25.05 on a partition chooses one of topology.yaml; else empty."""
-    return name if version >= rules.YAML_SINCE and style == scontrol.YAML else ""

@@ -26,22 +26,31 @@ import os
 import re
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
     HostFinding,
     block_finding,
     host_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import history, rehearsal_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
+    history,
+    questions,
+    rehearsal_conf,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import (
+    MAX_REASON,
+    Outcome,
+    TestJob,
+    evaluate,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import (
     DAEMON,
@@ -63,55 +72,8 @@ MAX_WORKERS = 4
 _MAX_EXPLAINED = 20
 # Characters of a hostlist in the result; that of a job on 576 racks may have more than the text of an answer may have.
 MAX_HOSTLIST = 4096
-_MAX_REASON = 300
 # What nodes of State=CLOUD need.
 _POWER_SAVING = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=60\n"
-
-
-@dataclass(frozen=True)
-class TestJob:
-    """A test job: its nodes and segment (0: none) in a partition.
-
-    kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``all`` (all trays),
-    ``partition`` (a partition's own sizes), ``past`` (as those of the last weeks), ``site`` (the site's list). block:
-    the block under test. trays, without: nodes that the job requires or excludes. required: its refusal is an error.
-    """
-
-    __test__ = False  # not a test class of pytest
-
-    kind: str
-    nodes: int
-    partition: str = ""
-    segment: int = 0
-    block: str = ""
-    trays: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    required: bool = False
-
-    def arguments(self) -> list[str]:
-        """The arguments of sbatch."""
-        made = ["--test-only", "--exclusive", f"--nodes={self.nodes}", "--chdir=/", "--output=/dev/null"]
-        for option, value in (("partition", self.partition), ("segment", str(self.segment or ""))):
-            made += [f"--{option}={value}"] if value else []
-        for option, nodes in (("nodelist", self.trays), ("exclude", self.without)):
-            made += [f"--{option}={fold(nodes)}"] if nodes else []
-        return [*made, "--wrap", "true"]
-
-
-@dataclass
-class Outcome:
-    """The result of one test job: placed (on these nodes, in these blocks), refused, or unanswered."""
-
-    kind: str
-    nodes: int
-    partition: str
-    segment: int
-    block: str
-    outcome: str
-    on: str = ""
-    blocks: list[str] = field(default_factory=list)
-    reason: str = ""
-    required: bool = False
 
 
 @dataclass
@@ -163,53 +125,36 @@ def shown_nodes(hostlist: str) -> str:
     return hostlist if len(hostlist) <= MAX_HOSTLIST else summarize(expand(hostlist))
 
 
-# The options of a module that rehearses; documented in the fragment ``rehearsal``.
-OPTIONS: dict[str, Specification] = {
-    "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "rehearse_jobs": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "nodes": {"type": "int", "required": True},
-            "segment": {"type": "int", "default": 0},
-            "partition": {"type": "str", "default": ""},
-            "required": {"type": "bool", "default": False},
-        },
-    },
-    "rehearse_timeout": {"type": "float", "default": 120},
-}
-
-
 def before_apply(
-    slurm: Slurm, change: Arguments, writes: Mapping[str, bytes | None], params: Arguments
+    slurm: Slurm, change: Arguments, writes: Mapping[str, bytes | None], conf_dir: str
 ) -> tuple[Rehearsal, list[HostFinding]]:
     """Rehearse the files that slurmctld is to load: the folder as it would be after ``writes``.
 
-    change: ``topology`` (one, in the form of topology.yaml), ``style`` of its file. params: values of OPTIONS, and
-    ``segments`` and ``conf_dir``.
+    change: ``topology`` (one, in the form of topology.yaml), ``style`` of its file, ``rehearsal`` (jobs, timeout and
+    mandatory, by the options of the modules that rehearse).
     """
-    jobs = tuple(TestJob("site", **job) for job in params["rehearse_jobs"])
-    _check(jobs, params["rehearse_timeout"])
+    wanted = change["rehearsal"]
+    jobs = tuple(TestJob("site", **job) for job in wanted["jobs"])
+    _check(jobs, wanted["timeout"])
     config = slurm.config()
     past, no_history = history.read(slurm, config)
     (topology,) = scontrol.topologies_of(change["topology"])
     candidate = Candidate(
-        conf_dir=params["conf_dir"],
+        conf_dir=conf_dir,
         topology=topology,
         version=slurm.version(),
         style=change["style"],
         writes=writes,
-        jobs=(*jobs, *(TestJob("past", shape.nodes, shape.partition, shape.segment) for shape in past)),
+        jobs=(*jobs, *past),
         records=tuple(slurm.records("nodes")),
         no_history=no_history,
     )
-    rehearsal = rehearse(slurm, candidate, params["rehearse_timeout"])
-    return rehearsal, findings(rehearsal, candidate, mandatory=params["rehearse"] == "always")
+    rehearsal = rehearse(slurm, candidate, wanted["timeout"])
+    return rehearsal, findings(rehearsal, candidate, wanted["mandatory"])
 
 
 def _check(jobs: Iterable[TestJob], timeout: float) -> None:
-    """SlurmError for a value of OPTIONS that only this host can evaluate, or that no type excludes."""
+    """SlurmError for a value that no type excludes."""
     if timeout <= 0:
         raise SlurmError(f"rehearse_timeout is {timeout}: use a number of seconds above 0.")
     for job in jobs:
@@ -227,8 +172,9 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
     be read.
     """
     started = time.monotonic()
-    topology = rehearsal_conf.partition_topology(candidate.version, candidate.style, candidate.topology.name)
-    blocks = candidate.topology.blocks
+    # From 25.05 on a partition chooses one of topology.yaml.
+    chooses = candidate.version >= rules.YAML_SINCE and candidate.style == scontrol.YAML
+    topology, blocks = candidate.topology.name if chooses else "", candidate.topology.blocks
     derived = rehearsal_conf.derive(candidate.conf_dir, candidate.writes, blocks, topology, candidate.records)
     rehearsal = Rehearsal(
         ran=False,
@@ -275,7 +221,7 @@ def _work(
         # The control: whether the present files load without any topology.
         return {"loaded": False, "fatal": fatal, "control": _load(sandbox, bare)}
     shown = client(sandbox, "scontrol", "-a", "-o", "show", "partitions").stdout
-    partitions = rules.partitions_of(scontrol.parse_records(shown))
+    partitions = scontrol.parse_records(shown)
     jobs = list(candidate.jobs) if candidate.only_jobs else make_jobs(candidate, partitions, derived.nodes)
     outcomes = _submit(sandbox, jobs, candidate.topology)
     complete = all(outcome.outcome != "unanswered" for outcome in outcomes)
@@ -315,25 +261,6 @@ def _submit(sandbox: Sandbox, jobs: Sequence[TestJob], topology: Topology) -> li
     return outcomes
 
 
-_PREFIX = re.compile(r"^(sbatch: )?((error|fatal): )?(allocation failure: )?")
-_TESTED = re.compile(r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on nodes (\S+) in partition (\S+)")
-
-
-def evaluate(job: TestJob, status: int | None, output: str, where: Mapping[str, str]) -> Outcome:
-    """Parse the output of ``sbatch --test-only``; status None where it did not end in time. where: node -> block."""
-    outcome = Outcome(job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required)
-    found = _TESTED.search(output)
-    if found and status == 0:
-        outcome.outcome, outcome.on = "placed", found[2]
-        outcome.partition = job.partition or found[3]
-        outcome.blocks = list(dict.fromkeys(where[node] for node in scontrol.names_of(found[2]) if node in where))
-    elif status is not None:
-        lines = [line.strip() for line in output.splitlines() if line.strip()]
-        outcome.outcome = "refused"
-        outcome.reason = _PREFIX.sub("", lines[-1] if lines else "")[:_MAX_REASON]
-    return outcome
-
-
 _EXPLAINING = re.compile(
     r"greater than|less than|too many|too few|not supported|not have|exceed|unable|invalid", re.IGNORECASE
 )
@@ -343,45 +270,23 @@ _LOG_PREFIX = re.compile(r"^\[[^]]*\]\s*((error|info|debug\d?|verbose): *)?([a-z
 def explained(log: str) -> str:
     """The reason for a refused job in slurmctld's log, without timestamp and function name; empty if there is none."""
     lines = [line for line in log.splitlines() if _EXPLAINING.search(line) and "_slurm_rpc_job_will_run" not in line]
-    return _LOG_PREFIX.sub("", lines[-1]).strip()[:_MAX_REASON] if lines else ""
+    return _LOG_PREFIX.sub("", lines[-1]).strip()[:MAX_REASON] if lines else ""
 
 
-# -------------------------------------------------------------------------------------------------------- test jobs
+def make_jobs(candidate: Candidate, partitions: Sequence[Mapping[str, str]], known: frozenset[str]) -> list[TestJob]:
+    """All test jobs: the questions on blocks in the open partition, those of each other partition, and the site's.
 
-
-def make_jobs(candidate: Candidate, partitions: Sequence[rules.Partition], known: frozenset[str]) -> list[TestJob]:
-    """All test jobs: those of every block, of every partition on this topology, and the site's. known: node names."""
-    blocks = [tuple(node for node in block.nodes if node in known) for block in candidate.topology.blocks]
-    names = [block.name for block in candidate.topology.blocks]
-    jobs = list(_of_blocks(names, blocks))
-    mine = [known for known in partitions if known.name != OPEN_PARTITION and known.uses(candidate.topology)]
-    jobs += _of_partitions(mine, candidate.topology)
-    here = {partition.name for partition in partitions}
+    partitions: as the sandbox shows them. known: the nodes that it has.
+    """
+    topology = candidate.topology
+    blocks = {block.name: tuple(node for node in block.nodes if node in known) for block in topology.blocks}
+    # The open partition first: of several with all trays it is the one that is asked.
+    usable = sorted(questions.partitions(partitions, topology), key=lambda one: one.name != OPEN_PARTITION)
+    # Without segments, so that a block's job is placed in its block by the topology alone.
+    asked = [one.job for one in questions.of_blocks(blocks, usable, limit=1)]
+    jobs = [job for job in asked if (job.kind == "partition") is (job.partition != OPEN_PARTITION)]
+    here = {record.get("PartitionName") for record in partitions}
     return jobs + [job for job in candidate.jobs if job.kind != "past" or job.partition in here]
-
-
-def _of_blocks(names: Sequence[str], blocks: Sequence[tuple[str, ...]]) -> Iterable[TestJob]:
-    for name, nodes in zip(names, blocks):
-        if nodes:
-            yield TestJob("block", len(nodes), OPEN_PARTITION, block=name, trays=nodes)
-    sizes = {len(nodes) for nodes in blocks if nodes}
-    total = sum(len(nodes) for nodes in blocks)
-    for size in sorted(sizes):
-        # Exclude trays of each block until none has `size` left: only several together have.
-        taken = tuple(node for nodes in blocks for node in nodes[size - 1 :])
-        if size > 1 and total - len(taken) >= size:
-            yield TestJob("spread", size, OPEN_PARTITION, without=taken)
-    if total and total not in sizes:
-        yield TestJob("all", total, OPEN_PARTITION)
-
-
-def _of_partitions(partitions: Sequence[rules.Partition], topology: Topology) -> Iterable[TestJob]:
-    where = {node: block.name for block in topology.blocks for node in block.nodes}
-    for partition in partitions:
-        counts = Counter(where[node] for node in partition.nodes if node in where)
-        full = max(counts.values(), default=0)
-        for size in sorted({1, full, full + 1}) if full else ():
-            yield TestJob("partition", size, partition.name)
 
 
 # ----------------------------------------------------------------------------------------------------------- verdict

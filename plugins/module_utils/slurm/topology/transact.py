@@ -17,7 +17,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME, MAIN, TIERS_NAME
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS, REMOVED, Checksums
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import (
+    CHANGED,
+    PREVIOUS,
+    REMOVED,
+    Checksums,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
@@ -89,8 +94,7 @@ def require_unchanged(conf_dir: str, known: Arguments) -> None:
     now = checksums(conf_dir, known)
     changed = [name for name in known if now[name] != known[name]]
     if changed:
-        path = os.path.join(conf_dir, changed[0])
-        raise Outdated(f"Another program has changed {path} since it was read: run again to keep its change.")
+        raise Outdated(CHANGED.format(os.path.join(conf_dir, changed[0])))
 
 
 def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> bool:

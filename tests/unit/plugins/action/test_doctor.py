@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action import doctor
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -22,7 +23,7 @@ TRAYS = ["r01t01", "r01t02"]
 def test_a_site_without_a_fabric_file_sets_it_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
 ) -> None:
-    site = SimpleNamespace(trays={name: {} for name in TRAYS})
+    site = SimpleNamespace(trays={name: host_checks.Report() for name in TRAYS})
     monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], site))
     hostvars = fabrics.HostVars(localhost={}, r01t01={}, r01t02={})
     options = {"task_vars": {"hostvars": hostvars, "groups": {}}, "step": "evaluate", "trays": TRAYS}
@@ -49,7 +50,7 @@ def test_trays_whose_interpreter_each_play_warns_of_are_named(run_action: Callab
 def test_doctor_file_replaces_nothing_but_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Callable[..., dict[str, Any]]
 ) -> None:
-    site = SimpleNamespace(trays={name: {} for name in TRAYS})
+    site = SimpleNamespace(trays={name: host_checks.Report() for name in TRAYS})
     monkeypatch.setattr(doctor.doctor, "evaluate", lambda *_given: ([], site))
     task_vars = {"hostvars": fabrics.HostVars(localhost={}, r01t01={}, r01t02={}), "groups": {}}
     fabric, mine, own = (tmp_path / name for name in ("fabric.json", "hosts.yml", "doctor.json"))

@@ -552,7 +552,7 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     again = site.run(**options)
     assert (again["changed"], again["changes"]) == (False, [])
     site.path.unlink()
-    with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist; "):
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist yet; "):
         site.run(**options)
 
 
@@ -634,7 +634,7 @@ def test_no_tray_gets_the_name_of_a_group_of_the_inventory(new_site: Site) -> No
     new_site.results["head_nodes"] = new_site.results.pop("r01t01")
     waits = new_site.discover()["sha256"]
     new_site.groups = {"head_nodes": ["ctl"]}
-    refused = r"fabric\.json: trays\.head_nodes is the name of a group of the inventory; rename the tray$"
+    refused = r"fabric\.json: tray head_nodes has the name of a group of the inventory; rename it there$"
     with pytest.raises(AnsibleActionFail, match=refused):
         new_site.accept(waits)
     assert not new_site.path.exists()
@@ -642,10 +642,10 @@ def test_no_tray_gets_the_name_of_a_group_of_the_inventory(new_site: Site) -> No
     assert "illegal_tray_name" in [row["code"] for row in discovered["findings"]]
     assert "head_nodes" not in new_site.written()["trays"]
     new_site.groups = {"r01t02": []}
-    with pytest.raises(AnsibleActionFail, match=r"trays\.r01t02 is the name of a group"):
+    with pytest.raises(AnsibleActionFail, match="tray r01t02 has the name of a group"):
         new_site.run(state="checked")
     new_site.groups = {"r02t01": []}
-    with pytest.raises(AnsibleActionFail, match=r"trays\.r02t01 is the name of a group"):
+    with pytest.raises(AnsibleActionFail, match="tray r02t01 has the name of a group"):
         new_site.run(state="edited", rename={"r01t02": "r01t09"})
     new_site.groups = {"r01t02": []}
     assert new_site.run(state="edited", rename={"r01t02": "r01t09"})["changed"]

@@ -91,7 +91,7 @@ def test_live_changes_that_a_reconfigure_would_undo_stop_it(
     (found,) = [row for row in result["findings"] if undone["undone"] in row["message"]]
     assert found["code"] == ("slurm_gate_overridden" if override else "live_changes_lost")
     assert [row["step"] for row in asked] == ["survey", "rehearse", *(["transact"] if override else [])]
-    assert (asked[1]["change"]["reloads"], asked[1]["change"]["rehearsed"]) == (True, True)
+    assert (asked[1]["change"]["reloads"], asked[1]["change"]["rehearsal"]["despite_undone"]) == (True, bool(override))
 
 
 def test_files_that_changed_meanwhile_are_surveyed_again(run_action: Any, answer: Any, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_finding_that_stops_the_change_fails_the_task(run_action: Any, answer:
     asked = answer(survey={"survey": survey})
     result = run_action(TopologyAction, fabric_file=clustered(tmp_path))
     assert (result["failed"], result["changed"]) == (True, False)
-    assert ([row["step"] for row in asked], asked[1]["change"]["rehearsed"]) == (["survey", "rehearse"], False)
+    assert ([row["step"] for row in asked], asked[1]["change"]["rehearsal"]) == (["survey", "rehearse"], None)
     (error,) = [row for row in result["findings"] if row["severity"] == "error"]
     assert (error["code"], result["msg"]) == ("slurm_select_type", error["message"])
 
@@ -342,7 +342,7 @@ def test_the_partitions_are_of_the_given_or_the_running_cluster(
     assert [row["step"] for row in asked] == ["survey", "rehearse", "tiers"]
     assert asked[0]["conf_dir"] == "~/slurm", "expanded on the host"
     # A job of the tier's segment is rehearsed.
-    assert [job["segment"] for job in asked[1]["rehearse_jobs"]] == [1]
+    assert [job["segment"] for job in asked[1]["change"]["rehearsal"]["jobs"]] == [1]
     change = asked[2]["change"]
     assert (change["partitions"][0][0], change["load"], change["override"]) == ("gold", True, OVERRIDE)
     assert dict(change["partitions"][0][1])["State"] == "UP", "defaults are filled in"

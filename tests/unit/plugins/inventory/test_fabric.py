@@ -343,7 +343,7 @@ def test_a_tray_must_not_have_the_name_of_a_group_or_the_controller(site: Path, 
     document = json.loads(path.read_text())
     document["trays"][name] = document["trays"].pop("r01t01")
     path.write_text(json.dumps(document))
-    sentence = f"tray {name} has the name of a group of the inventory; rename it in {path}"
+    sentence = f"{path}: tray {name} has the name of a group of the inventory; rename it there"
     if name in RESERVED:
         sentence = rf"^{path}: trays\.{name} is the name of the controller or of a group for Ansible; rename the tray"
     with pytest.raises(AnsibleParserError, match=sentence):

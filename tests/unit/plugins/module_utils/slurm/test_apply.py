@@ -502,7 +502,7 @@ def step(tmp_path: Path, name: str, **values: Any) -> dict[str, Any]:
     change = changed(
         files=[[str(include), "new\n"]], includes="", checksums={}, leaving=["old"], removed=["old"], own=[], **values
     )
-    options = {"conf_dir": str(tmp_path), "bin_dir": str(tmp_path / "bin"), "timeout": 2.0, "override": []}
+    options = {"conf_dir": str(tmp_path), "bin_dir": str(tmp_path / "bin"), "timeout": 2.0}
     return slurm_host.run({**options, "step": name, "change": change})
 
 
@@ -510,7 +510,7 @@ def step(tmp_path: Path, name: str, **values: Any) -> dict[str, Any]:
 def test_jobs_in_partitions_that_go_are_named(tmp_path: Path, jobs: str) -> None:
     log = programs_that(tmp_path)
     (tmp_path / "jobs").write_text(jobs)
-    answer = step(tmp_path, "rehearse", reloads=False, rehearsed=False)
+    answer = step(tmp_path, "rehearse", reloads=False, rehearsal=None)
     assert answer["busy"] == ("job 17 of alice in old" if jobs else "")
     assert calls(log, "squeue") == ["-a -h -p old -o %A|%u|%P"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs as programs_of_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
@@ -112,8 +113,8 @@ def test_a_long_wait_for_jobs_polls_soon_at_first_and_then_less_often(monkeypatc
             polled.append(now - 100)
             return [Job("17", "op", "all", ("r01t04",))]
 
-    monkeypatch.setattr(nodes.time, "monotonic", lambda: now)
-    monkeypatch.setattr(nodes.time, "sleep", sleep)
+    monkeypatch.setattr(programs_of_slurm.time, "monotonic", lambda: now)
+    monkeypatch.setattr(programs_of_slurm.time, "sleep", sleep)
     assert nodes.drain(Busy(), ["r01t04"], WHY, 3600, check=False).running_jobs == {"r01t04": ["17"]}
     assert sum(at <= 2 for at in polled) >= 4
     assert len(polled) < 800

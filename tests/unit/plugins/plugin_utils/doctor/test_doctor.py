@@ -20,8 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     unanswered,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import Controller
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Report, Site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -29,25 +29,35 @@ CHECKOUT = Path(__file__).resolve().parents[5]
 DRIVER = "580.95.05"
 
 
-def report(**more: Any) -> dict[str, Any]:
-    """The report of a tray on which all is well."""
-    return {
+def report(
+    gpus: int = 4,
+    driver: str | None = DRIVER,
+    imex_package: str | None = f"{DRIVER}-1",
+    is_tray: bool = True,
+    **more: Any,
+) -> Report:
+    """The report of a host on which all is well."""
+    versions = {"driver": driver, "imex": None, "imex_package": imex_package, "slurmd": "24.11.5", "findings": []}
+    gpu = {"driver_version": driver, "gpus": [{"index": number} for number in range(gpus)], "findings": []}
+    facts = {"nvlink_fabric": gpu, "nvlink_versions": versions}
+    answer = {
         "times": {"started": 0.0, "ended": 1.0},
         "clock": {"low": -0.5, "high": 0.2},
         "python": "3.12.3",
         "user": "root",
         "root": True,
-        "slurmd": "24.11.5",
-        "gpu": {"driver": DRIVER, "gpus": 4, "findings": []},
-        "imex": {"program": True, "installed": DRIVER + "-1", "candidate": None, "offered": []},
+        "ansible_facts": facts if is_tray else {},
+        "findings": [],
+        "imex": {"program": True, "candidate": None, "offered": []},
         "connects": [],
         **more,
     }
+    return host_checks.report("r01t01", answer, is_tray)
 
 
 def found(site: Site) -> list[tuple[str, str, str, str]]:
     """The checks that are neither ok nor skipped."""
-    rows = [(row.name, row.status, row.host, row.message) for row in host_checks.checks(site)]
+    rows = [(row["code"], row["severity"], row["node"], row["message"]) for row in host_checks.checks(site)]
     return [row for row in rows if row[1] not in (OK, results.SKIPPED)]
 
 
@@ -92,7 +102,7 @@ def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
 
 def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
     rows = controller.checks(given, variables, str(variables.get("site_slurm")), trays, 16)
-    return [(row.name, row.status, row.message) for row in rows if row.status != OK]
+    return [(row["code"], row["severity"], row["message"]) for row in rows if row["severity"] != OK]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +167,9 @@ def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
     ],
 )
 def test_the_texts_of_ssh_sudo_and_python_have_one_cause_each(message: str, name: str, words: str) -> None:
-    check = unanswered.of("r01t01", message)
-    assert (check.name, check.status) == (name, ERROR)
-    assert words in check.message
+    found = unanswered.of("r01t01", message)
+    assert (found["code"], found["severity"]) == (name, ERROR)
+    assert words in found["message"]
 
 
 def test_root_is_an_error_where_roles_need_it_and_an_information_elsewhere() -> None:
@@ -178,40 +188,47 @@ def test_a_clock_is_checked_by_the_least_that_it_can_differ(low: float, high: fl
         assert "munge refuses credentials" in rows[0][3]
 
 
+@pytest.mark.parametrize("times", [None, {}, {"started": None, "ended": None}])
+def test_an_answer_without_times_has_no_clock_and_stops_no_other(times: Any) -> None:
+    answer = plan_steps.clocked({"times": times, "python": "3.12.3"}, 0.0)
+    assert host_checks.report("r01t01", answer, is_tray=True).problem == "its answer has another shape"
+
+
 def test_a_driver_without_its_parts_is_an_error_with_the_finding() -> None:
     finding = {"code": "driver_missing", "severity": "error", "message": "Load the driver."}
-    broken = report(gpu={"driver": None, "gpus": 0, "findings": [finding]})
+    broken = report(0, None, findings=[finding])
     assert [row[:3] for row in found(Site({"r01t01": broken}))] == [("driver", ERROR, "r01t01")]
     # Its report as the Slurm controller's host has no GPUs.
-    both = Site({"r01t01": broken}, {"r01t01": {key: value for key, value in report().items() if key != "gpu"}})
+    both = Site({"r01t01": broken}, {"r01t01": report(is_tray=False)})
     assert ("driver", ERROR, "r01t01") in [row[:3] for row in found(both)]
     rows = [
         {"code": "gpu_lost", "severity": "error", "message": f"GPU {gpu} is lost; reboot.", "gpu": gpu}
         for gpu in (0, 2)
     ]
-    [row] = found(Site({"r01t01": report(gpu={"driver": DRIVER, "gpus": 4, "findings": rows})}))
+    [row] = found(Site({"r01t01": report(findings=rows)}))
     assert row == ("nvml", ERROR, "r01t01", "gpu_lost: each of GPUs [0,2] is lost; reboot")
-    none = report(gpu={"driver": DRIVER, "gpus": 0, "findings": []})
-    assert [row[:2] for row in found(Site({"r01t01": none}))] == [("nvml", ERROR)]
+    for none in (report(0), report(ansible_facts={})):
+        assert [row[:2] for row in found(Site({"r01t01": none}))] == [("nvml", ERROR)]
 
 
 @pytest.mark.parametrize(
-    ("imex", "words"),
+    ("installed", "imex", "words"),
     [
-        ({"installed": f"1:{DRIVER}-0ubuntu1"}, ""),
-        ({"installed": None, "candidate": f"{DRIVER}-1"}, ""),
-        ({"installed": "570.1.1-1"}, "the role imex installs that version"),
+        (f"1:{DRIVER}-0ubuntu1", {}, ""),
+        (None, {"candidate": f"{DRIVER}-1"}, ""),
+        ("570.1.1-1", {}, "the role imex installs that version"),
         (
-            {"installed": None, "offered": ["570.1.1"]},
+            None,
+            {"offered": ["570.1.1"]},
             f"no nvidia-imex of the driver's version {DRIVER} is installed or",
         ),
     ],
 )
-def test_the_imex_package_of_the_driver_is_at_hand(imex: dict[str, Any], words: str) -> None:
-    rows = found(Site({"r01t01": report(imex=imex)}))
+def test_the_imex_package_of_the_driver_is_at_hand(installed: str | None, imex: dict[str, Any], words: str) -> None:
+    rows = found(Site({"r01t01": report(imex_package=installed, imex=imex)}))
     assert [row[:2] for row in rows] == ([("imex_package", WARNING)] if words else [])
     assert all(words in row[3] for row in rows)
-    assert found(Site({"r01t01": report(imex=imex)}, with_imex=False)) == []
+    assert found(Site({"r01t01": report(imex_package=installed, imex=imex)}, with_imex=False)) == []
 
 
 def connect(name: str, port: int, reason: str = "") -> dict[str, Any]:
@@ -240,16 +257,18 @@ def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_disco
 
 def test_a_peer_that_did_not_answer_blocks_no_port() -> None:
     rows = [connect("r01t02", 50000, "timed out")]
-    site = Site({"r01t01": report(connects=rows), "r01t02": {"problem": "No route to host"}}, placed=True)
+    site = Site({"r01t01": report(connects=rows), "r01t02": Report("No route to host")}, placed=True)
     assert [row[0] for row in found(site)] == ["ssh"]
 
 
 def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
     slurm = {"version": "23.11.1", "problem": None}
-    ctl = report(slurm=slurm, connects=[connect("r01t01", 6818, "timed out")])
+    ctl = report(is_tray=False, slurm=slurm, connects=[connect("r01t01", 6818, "timed out")])
     rows = found(Site({"r01t01": report()}, {"ctl": ctl}))
     assert [(row[0], row[1], row[2]) for row in rows] == [("ports", ERROR, "ctl"), ("versions", ERROR, "ctl")]
-    down = report(slurm={"version": "24.11.5", "problem": "scontrol show config failed: check slurmctld."})
+    down = report(
+        is_tray=False, slurm={"version": "24.11.5", "problem": "scontrol show config failed: check slurmctld."}
+    )
     assert found(Site({}, {"ctl": down}))[0][:3] == ("slurm", WARNING, "ctl")
 
 
@@ -300,16 +319,16 @@ def test_the_releases_of_the_dra_driver_and_gpu_operator_are_named() -> None:
 def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() -> None:
     rows = results.rows(
         [
-            *(Check("ssh", ERROR, "denied", f"r01t{number:02d}") for number in range(1, 19)),
-            Check("clock", WARNING, "late", "r01t01"),
-            Check("ssh", OK, "", "r02t01"),
-            Check("driver", OK, "580", "r02t01"),
+            *(check("ssh", ERROR, "denied", f"r01t{number:02d}") for number in range(1, 19)),
+            check("clock", WARNING, "late", "r01t01"),
+            check("ssh", OK, "", "r02t01"),
+            check("driver", OK, "580", "r02t01"),
         ]
     )
     summary = results.summary(rows, 19, 1)
     assert summary == "This site cannot run yet: 1 of 19 trays answered, 1 error (ssh), 1 warning (clock)."
     assert results.lines(rows) == ["ok: driver", "warning: clock: r01t01: late.", "error: ssh: r01t[01-18]: denied."]
-    many = results.rows(Check("answer", ERROR, f"pid {number}", f"t{number}") for number in range(99))
+    many = results.rows(check("answer", ERROR, f"pid {number}", f"t{number}") for number in range(99))
     assert results.lines([*rows, *many])[1] == "61 more lines are not shown; set doctor_file to read them."
     assert len(results.lines([*rows, *many])) == results.MAX_LINES + 2
     assert results.verdict(rows, summary)["ok"] is False

@@ -487,14 +487,14 @@ SCENARIOS: dict[str, Sequence[Run]] = {
     "new racks have the names under which their trays are declared": [
         Run(
             [install],
-            words="NVLink domain hall_a has 6 of 7 expected trays; discover the others.",
+            words="NVLink domain hall_a has 6 of 7 expected trays; discover the others, or correct expected.",
             moved={R01: "hall_a", R02: "hall_b"},
             policy=declared(hall_a=f"{R01},r01t07", hall_b=R02),
             site={"later": f"{R01},{R02}"},
         ),
         Run(
             [],
-            words="Trays expected in hall_a have no place: r01t07; discover them, or correct expected.",
+            words="Trays expected in hall_a have no place: r01t07; discover the others, or correct expected.",
             policy=declared(hall_a=f"{R01},r01t07", hall_b=R02),
         ),
     ],

@@ -256,7 +256,7 @@ def test_the_expected_size_is_counted_once_and_only_grows() -> None:
     assert placement.fabric.domains["r01"]["expected_trays"] == 4
     assert placement.fabric.domains["r02"]["expected_trays"] == 5
     assert [row["message"] for row in placement.findings if row["code"] == "domain_incomplete"] == [
-        "NVLink domain r01 has 3 of 4 expected trays; discover the others."
+        "NVLink domain r01 has 3 of 4 expected trays; discover the others, or correct expected."
     ]
 
 

@@ -151,8 +151,8 @@ def test_a_label_that_a_kubelet_can_set_is_a_hint_and_stops_nothing() -> None:
         ("tray_unplaced", "warning", "n1"),
     ]
     assert found[0]["message"] == (
-        "No Node exists for r01t04 of clique r01 (by host name or address: n1): join it, or set fabric_kubernetes_node"
-        " and run discover and accept."
+        "No Node exists for r01t04 of clique r01 (by host name or address: n1); join it, or set fabric_kubernetes_node,"
+        " then run discover and accept."
     )
 
 

@@ -456,7 +456,7 @@ def test_a_partition_that_goes_must_have_no_jobs() -> None:
     present = survey(file=tiers.render(desired(GOLD).partitions), partitions=[{"PartitionName": "gold"}])
     made = planned(present)
     assert (made.difference, made.leaving) == (["partition gold: removed"], ["gold"])
-    assert made.to_rehearse(None, False)["leaving"] == made.change("")["leaving"] == ["gold"]
+    assert made.to_rehearse(None, None)["leaving"] == made.change("")["leaving"] == ["gold"]
     assert tier_plan.plan_removal(present).leaving == ["gold"]
 
 

@@ -33,6 +33,7 @@ cut*) echo 'nvlink-facts-2:{"ansible_facts": {"nvlink_fabric": {"attached": tr' 
 foreign*) answer '{"ansible_facts": {"nvlink_fabric": {}, "fabric_file": "own.json"}, "findings": [],
   "warnings": ["of the tray"], "_ansible_delegated_vars": {}, "deprecations": ["too"]}' ;;
 odd*) answer '{"ansible_facts": {"nvlink_fabric": {"gpu_count": "four"}}, "findings": [{"code": "no_such_code"}]}' ;;
+known*) answer '{"ansible_facts": {"nvlink_fabric": {"attached": true}}, "findings": []}' ;;
 *) exec /bin/sh -c "$command" ;;
 esac
 """
@@ -76,7 +77,7 @@ class Site:
 
         known = HostVars({name: {**self.own, **variables} for name, variables in hosts.items()})
         asked = {"gather_subset": ["gpu"], "backend": "nvml", **asked}
-        return connections.read(hosts, asked, Hosts(known, evaluate), becomes, self.reporter)
+        return connections.read(hosts, connections.of_facts(asked), Hosts(known, evaluate), becomes, self.reporter)
 
     def arguments(self, host: str) -> str:
         return (self.folder / f"{host}.arguments").read_text()
@@ -131,6 +132,24 @@ def test_a_tray_that_ansible_reads_as_root_is_read_by_sudo(
 
 
 @pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("echo 'sudo: a password is required' >&2; exit 1", "sudo -n does not start its Python (sudo: a password is"),
+        (
+            "echo 'Sorry, user a may not run sudo on b.' >&2; exit 1",
+            "(Sorry, user a may not run sudo on b); allow",
+        ),
+        ("exit 127", "no sudo at "),
+        ("echo 'Traceback' >&2; exit 1", "it printed no facts (Traceback)"),
+    ],
+)
+def test_what_sudo_does_not_allow_is_not_said_of_the_facts(site: Site, said: str, words: str) -> None:
+    sudo = trays.script(site.folder / "no-sudo", said)
+    results = site.read({"tray1": {"ansible_become": True, "ansible_become_exe": str(sudo)}})
+    assert words in results["tray1"]["msg"]
+
+
+@pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({"ansible_connection": "local"}, "its ansible_connection is 'local'; read it with tray_reading ansible"),
@@ -153,12 +172,12 @@ def test_a_tray_that_is_no_target_has_a_reason(site: Site, variables: dict[str, 
 
 def test_hostile_answers_cost_no_other_tray_its_report(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_REST", 8)
-    monkeypatch.setattr(connections, "_SENDING", 2)
+    monkeypatch.setattr(connections, "SENDING", 2)
     hostile = ("noise1", "hang1", "killed1", "cut1", "foreign1", "odd1")
-    names = [*hostile, *(f"tray{number}" for number in range(1, 15))]
+    names = [*hostile, *(f"tray{number}" for number in range(1, 5)), *(f"known{number}" for number in range(190))]
     results = site.read({name: {} for name in names}, timeout=2)
     assert list(results) == names
-    assert all(results[name]["ansible_facts"]["nvlink_fabric"]["attached"] for name in names if "tray" in name)
+    assert all(results[name]["ansible_facts"]["nvlink_fabric"]["attached"] for name in names if name not in hostile)
     assert {name: results[name].get("msg") for name in hostile[:4]} == {
         "noise1": "it prints more than 1024 KiB",
         "hang1": "no response within 18 s",

@@ -11,22 +11,18 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
     history,
     live_jobs,
+    questions,
     rehearsal_conf,
     rehearse,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.history import Shape
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.live_jobs import Partition
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import (
-    Candidate,
-    Outcome,
-    Rehearsal,
-    TestJob,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import Outcome, TestJob
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Candidate, Rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
@@ -93,13 +89,16 @@ def known(rehearsed: Candidate) -> frozenset[str]:
 
 def test_only_partitions_on_this_topology_get_jobs() -> None:
     rehearsed = candidate({"a": 4})
-    nodes = tuple(sorted(known(rehearsed)))
+    nodes = sorted(known(rehearsed))
     partitions = [
-        rules.Partition("gpu", nodes),
-        rules.Partition("mine", nodes[:2], "nvlink"),
-        rules.Partition("cpu", ("c1",)),
-        rules.Partition("tree", nodes, "fat"),
-        rules.Partition(rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
+        {"PartitionName": name, "State": "UP", "Nodes": ",".join(names), "Topology": topology}
+        for name, names, topology in (
+            ("gpu", nodes, "(null)"),
+            ("mine", nodes[:2], "nvlink"),
+            ("cpu", ["c1"], "(null)"),
+            ("tree", nodes, "fat"),
+            (rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
+        )
     ]
     jobs = [job for job in rehearse.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
     assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
@@ -129,17 +128,17 @@ UNAVAILABLE = "Requested node configuration is not available"
     ],
 )
 def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str, expected: tuple[Any, ...]) -> None:
-    outcome = rehearse.evaluate(TestJob("site", 2), status, output, WHERE)
+    outcome = questions.evaluate(TestJob("site", 2), status, output, WHERE)
     assert (outcome.outcome, outcome.partition, outcome.blocks, outcome.reason)[: len(expected)] == expected
 
 
 def test_a_long_hostlist_is_folded_to_its_first_nodes_in_the_result() -> None:
     nodes = ",".join(f"rack-of-a-long-name-{rack}-tray-[01-18]" for rack in range(576))
-    where = dict.fromkeys(rehearse.expand(nodes), "a")
+    where = dict.fromkeys(expand(nodes), "a")
     outcomes = [
-        rehearse.evaluate(TestJob("all", 2), 0, PLACED.format(hostlist), where) for hostlist in ("n[1-2]", nodes)
+        questions.evaluate(TestJob("all", 2), 0, PLACED.format(hostlist), where) for hostlist in ("n[1-2]", nodes)
     ]
-    refused = rehearse.evaluate(TestJob("all", 2), 1, "x" * 20_000, where)
+    refused = questions.evaluate(TestJob("all", 2), 1, "x" * 20_000, where)
     rows = Rehearsal(True, outcomes=[*outcomes, refused]).result()["outcomes"]
     assert [row["on"] for row in rows[:1]] == ["n[1-2]"]
     assert rows[1]["on"].startswith("rack-of-a-long-name-0-tray-01, ")
@@ -239,7 +238,9 @@ def test_jobs_of_one_shape_are_one_and_those_that_never_started_none() -> None:
         "gpu",
         "",
     ]
-    assert history.shapes(lines) == [Shape("gpu", 8, 0), Shape("gpu", 8, 4), Shape("gpu", 12, 4)]
+    assert history.shapes(lines) == [
+        TestJob("past", *shape) for shape in ((8, "gpu", 0), (8, "gpu", 4), (12, "gpu", 4))
+    ]
 
 
 def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_release_without_the_field_is_asked_for_the_command_line(tmp_path: Pat
         'case "$*" in *SegmentSize*) echo \'sacct: fatal: Invalid field requested: "SegmentSize"\' >&2; exit 1;; esac'
     )
     script = f"{LOGS}{refuses}\necho 'gpu|8|{START}|sbatch --segment=4'"
-    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([Shape("gpu", 8, 4)], "")
+    assert history.read(programs(tmp_path, sacct=script), CONFIG) == ([TestJob("past", 8, "gpu", 4)], "")
     assert "--starttime=now-14days" in (tmp_path / "calls").read_text()
 
 
@@ -265,34 +266,36 @@ def test_a_site_without_history_has_a_reason(tmp_path: Path, monkeypatch: pytest
 # ------------------------------------------------------------------------------------------------ running slurmctld
 
 BLOCKS = {"a": ("a1", "a2", "a3", "a4"), "b": ("b1", "b2", "b3"), "c": ()}
-EVERY = frozenset(node for nodes in BLOCKS.values() for node in nodes) | {"cpu1"}
+EVERY = (*BLOCKS["a"], *BLOCKS["b"], "cpu1")
 BLOCK_OF = {node: name for name, nodes in BLOCKS.items() for node in nodes}
 
 
-def test_every_block_all_trays_and_segments_are_asked() -> None:
-    found = list(live_jobs.questions(BLOCKS, [Partition("gpu", EVERY)], None))
+@pytest.mark.parametrize(("limit", "segments"), [(None, [("segments", 6, 3, (), {"a": 3, "b": 3})]), (1, [])])
+def test_one_list_has_every_question_on_blocks(limit: int | None, segments: list[Any]) -> None:
+    found = list(questions.of_blocks(BLOCKS, [Partition("gpu", EVERY)], limit))
     assert [(one.job.kind, one.job.nodes, one.job.segment, one.job.trays, dict(one.parts)) for one in found] == [
         # Each block keeps trays that a job without segments would take.
-        ("segments", 6, 3, (), {"a": 3, "b": 3}),
+        *segments,
         ("all", 7, 0, (), {}),
-        ("block", 4, 4, BLOCKS["a"], {}),
-        ("block", 3, 3, BLOCKS["b"], {}),
+        ("spread", 3, 0, (), {}),
+        ("spread", 4, 0, (), {}),
+        ("block", 4, 0 if limit else 4, BLOCKS["a"], {}),
+        ("block", 3, 0 if limit else 3, BLOCKS["b"], {}),
+        *(("partition", size, 0, (), {}) for size in (1, 4, 5)),
     ]
-    assert found[0].job.without == ("cpu1",)
+    assert {one.job.without for one in found if one.job.kind != "spread"} == {(), ("cpu1",)}
+    spread = [one.job.without for one in found if one.job.kind == "spread"]
+    assert spread == [("cpu1", "a3", "a4", "b3"), ("cpu1", "a4")]
 
 
 def test_blocks_are_asked_where_their_trays_are_and_jobs_of_that_size_may_run() -> None:
-    found = [
-        Partition("small", EVERY, max_nodes=2),
-        Partition("a", frozenset(BLOCKS["a"])),
-        Partition("b", frozenset(BLOCKS["b"][:2])),
-    ]
-    asked = {one.job.block: one.job for one in live_jobs.questions(BLOCKS, found, 4) if one.job.kind == "block"}
+    found = [Partition("small", EVERY, max_nodes=2), Partition("a", BLOCKS["a"]), Partition("b", BLOCKS["b"][:2])]
+    asked = {one.job.block: one.job for one in questions.of_blocks(BLOCKS, found, 4) if one.job.kind == "block"}
     assert {name: (job.partition, job.trays, job.segment) for name, job in asked.items()} == {
         "a": ("a", BLOCKS["a"], 0),
         "b": ("b", BLOCKS["b"][:2], 0),
     }
-    assert list(live_jobs.questions(BLOCKS, [], None)) == []
+    assert list(questions.of_blocks(BLOCKS, [], None)) == []
 
 
 @pytest.mark.parametrize(
@@ -305,7 +308,7 @@ def test_blocks_are_asked_where_their_trays_are_and_jobs_of_that_size_may_run() 
     ],
 )
 def test_segments_leave_trays_over_in_most_blocks(counts: list[int], limit: int | None, segment: int) -> None:
-    assert live_jobs.segment_of(counts, limit) == segment
+    assert questions.segment_of(counts, limit) == segment
 
 
 def record(name: str, **more: str) -> dict[str, str]:
@@ -320,12 +323,12 @@ def test_partitions_of_the_topology_come_first() -> None:
         record("none", Nodes="(null)", Topology="nvlink", MaxNodes="4", MinNodes="2"),
         record("gpu", Topology="(null)"),
     ]
-    found = live_jobs.partitions(records, Topology("nvlink"))
+    found = questions.partitions(records, Topology("nvlink"))
     assert [(row.name, len(row.nodes), row.min_nodes, row.max_nodes) for row in found] == [
         ("none", 0, 2, 4),
         ("gpu", 4, 1, 65536),
     ]
-    assert [row.name for row in live_jobs.partitions(records[:3], Topology("nvlink"))] == ["flat"]
+    assert [row.name for row in questions.partitions(records[:3], Topology("nvlink"))] == ["flat"]
 
 
 @pytest.mark.parametrize(
