@@ -15,11 +15,18 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, reporting
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique, phases, rows, run_store, variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import (
+    clique,
+    difference,
+    phases,
+    rows,
+    run_store,
+    variables,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
 
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
@@ -40,26 +47,57 @@ class ActionModule(GuardedAction):
             )
         hosts = task_vars.get("ansible_play_hosts_all") or [host]
         folder, play_id = str(constants.DEFAULT_LOCAL_TMP), run_store.play_of(self._task)
+        if options["phase"] == "report":
+            # A play of its own may follow that of the phases.
+            play_id = (task_vars.get("imex_unchanged") or {}).get("play", play_id)
         run = phases.Run(folder, play_id, set(clique.batch(hosts, play.serial or [], host)), self._task.check_mode)
         if options["phase"] == "compare":
-            return {"unchanged_hosts": run.unchanged_hosts(hosts)}
+            return {"unchanged_hosts": run.unchanged_hosts(hosts), "play": play_id}
+        if options["phase"] == "pending":
+            return {"pending": run.pending(hosts)}
         if options["phase"] == "report":
             return {"text": run.report(hosts, task_vars.get("ansible_play_hosts") or hosts)}
         tray = str(self._templar.template(task_vars.get("imex_tray")) or host)
-        # Of an earlier run of the role in this play; first, so that none counts where this one fails.
-        run.forget(options["phase"], tray)
+        if options["phase"] == "inspect":
+            # Of an earlier run of the role in this play; first, so that none counts where this one fails.
+            run.forget(tray)
         values = variables.values(task_vars, self._templar.template)
         self.variables = task_vars
         return phases.Phases(run, host, tray, values, task_vars, self._on_tray).run(options["phase"])
 
     def _on_tray(self, phase: str, change: phases.Phases) -> Result:
         """Run a phase on the tray."""
-        values, plan = change.values, change.plan
+        values = change.values
         tls = self._tls(change) if values["imex_tls_used"] else {}
-        desired = asdict(desired_state(values, self._rendered(values), change.clique, change.tray, tls))
-        arguments = {"phase": phase, "desired": desired, "plan": plan, "tls": desired.pop("tls")}
+        desired = desired_state(values, self._rendered(values), change.clique, change.tray, tls)
+        asked = reporting.Options(
+            desired.owner,
+            values["imex_ctl_timeout"],
+            desired.proc_devices,
+            difference.paths(desired),
+            desired.own,
+            list_port=desired.list_port,
+            ports=desired.ports_to_open if desired.manage_firewall else None,
+            job=desired.job,
+            members=desired.nodes,
+        )
+        arguments = {"phase": phase, "plan": change.plan, "asked": asked._replace(**change.asked)._asdict()}
+        is_read = phase in ("inspect", "prepare")
+        if not is_read:
+            sent = asdict(desired)
+            arguments.update(tls=sent.pop("tls"), desired=sent)
         seconds = phases.seconds(phase, values)
-        return self.run_module("rackscale.nvlink.imex_domain", arguments, self.variables, rows.SCHEMA, seconds)
+        result = self.run_module("rackscale.nvlink.imex_domain", arguments, self.variables, rows.SCHEMA, seconds)
+        if is_read and (report := (result.get("row") or {}).get("report")):
+            try:
+                row = difference.difference(desired, report, change.plan["allow_jobs"])
+            except formats.ImexError as error:
+                return {**result, "failed": True, "msg": str(error)}
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+                # Not as a tray answers: Phases fails one without a row.
+                return {**result, "row": {}}
+            result.update(row=row, findings=[*result.get("findings", ()), *row.pop("findings")])
+        return result
 
     def _rendered(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Render the role's templates with the variables of the tray: file on the tray -> text.

@@ -26,22 +26,22 @@ notes:
 options:
   phase:
     description:
-      - V(certificate) runs on the controller only, before V(inspect), and returns RV(certificate).
-      - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
-        IMEX and running jobs.
+      - V(inspect) changes nothing. The tray reports what is on it, and the controller finds the changes to make and
+        other owners of IMEX. An error that is found fails V(prepare), not this phase.
+      - V(pending) runs on the controller only, once for all trays, and returns RV(pending) from the results of
+        V(inspect), which it deletes.
       - V(compare) runs on the controller only, once for all trays, and returns RV(unchanged_hosts) from the
         results of V(inspect). It reads no variable of the role, so that none of a tray decides.
+      - V(prepare) changes nothing. On a tray whose clique changes, it does what V(inspect) does, and finds running jobs
+        and the package of the driver's version too.
       - V(report) runs on the controller only, once for all trays after the other phases, and returns RV(text).
-      - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
+      - V(stop_and_write) decides for the clique from the results of V(prepare) on all its trays, stops daemons where
         that is needed and writes every file. Nothing starts.
       - V(start) compares the hash of the node list with that of the fabric file's list, and starts the daemon.
       - V(wait) waits until this tray is ready and connected to the members that were started.
       - V(verdict) runs on the controller only and evaluates the clique from the status of all its members.
-      - V(preview) and V(evaluate) report, before a change and without making one, whether a tray needs it. V(preview)
-        collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
-        only and returns RV(pending).
     type: str
-    choices: [certificate, inspect, compare, stop_and_write, start, wait, verdict, report, preview, evaluate]
+    choices: [inspect, pending, compare, prepare, stop_and_write, start, wait, verdict, report]
     required: true
   desired:
     description: The desired state of the tray. Set by the action plugin.
@@ -49,6 +49,10 @@ options:
     default: {}
   plan:
     description: What the phase does and waits for. Set by the action plugin.
+    type: dict
+    default: {}
+  asked:
+    description: What the tray is asked. Set by the action plugin.
     type: dict
     default: {}
   tls:
@@ -90,7 +94,7 @@ certificate:
       C(folder), C(days) and C(rotate) are C(imex_tls_ca_dir), C(imex_tls_days) and C(imex_tls_rotate) of localhost. The
       address is that of the fabric file, C(imex_fabric_file) of localhost or its default.
     - C(due) is whether all certificates are made again, which that of a new tray is in any case.
-  returned: with O(phase=certificate)
+  returned: with O(phase=inspect) and certificates to sign
   type: dict
   sample:
     folder: /srv/ca
@@ -107,8 +111,13 @@ unchanged_hosts:
   returned: with O(phase=compare)
   type: dict
   sample: {r01t01: true, r01t02: true}
+play:
+  description: The play of the phases, whose changes V(report) reports.
+  returned: with O(phase=compare)
+  type: str
+  sample: 0242ac11-0002-0d6b-4e2c-000000000004
 text:
-  description: What the phases of this play have done, as lines of text, one for trays with equal changes and last
+  description: What the phases of a play have done, as lines of text, one for trays with equal changes and last
     one for all.
   returned: with O(phase=report)
   type: list
@@ -128,23 +137,13 @@ clique:
   sample: r01
 pending:
   description:
-    - Whether the other phases would change this tray, or wait for its peers. Also true where an error was found, which
-      the other phases report.
-  returned: with O(phase=evaluate)
-  type: bool
-  sample: false
-reasons:
-  description: The pending changes. Empty where there are none.
-  returned: with O(phase=evaluate)
-  type: list
-  elements: str
-  sample: [change /etc/nvidia-imex/config.cfg]
-refused:
-  description: Why the other phases would refuse the change whatever happens on the trays until then, so that no tray is
-    drained for it.
-  returned: with O(phase=evaluate), where they would
-  type: str
-  sample: Owner none ends the IMEX domain of clique r01, but this run leaves out r01t02.
+    - A host's C(pending) is whether the other phases would change this tray, or wait for its peers. It is also true
+      where an error was found, which they report. C(reasons) are the pending changes.
+    - C(refused) is why the other phases would refuse the change whatever happens on the trays until then, so that no
+      tray is drained for it.
+  returned: with O(phase=pending)
+  type: dict
+  sample: {r01t01: {pending: true, reasons: [change /etc/nvidia-imex/config.cfg]}}
 findings:
   description: What was found. A finding of severity V(error) fails the tray that it is about.
   returned: always
@@ -171,7 +170,8 @@ findings:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, reporting, starting, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Row
 
 # The action plugin validates its options with this.
@@ -179,8 +179,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "phase": {
         "type": "str",
         "choices": [
-            *("certificate", "inspect", "compare", "stop_and_write", "start", "wait", "verdict", "report"),
-            *("preview", "evaluate"),
+            *("inspect", "pending", "compare", "prepare", "stop_and_write", "start", "wait", "verdict", "report"),
         ],
         "required": True,
     },
@@ -188,6 +187,7 @@ ARGUMENT_SPEC: dict[str, Specification] = {
 TRAY_SPEC: dict[str, Specification] = {
     "desired": {"type": "dict", "default": {}},
     "plan": {"type": "dict", "default": {}},
+    "asked": {"type": "dict", "default": {}},
     "tls": {
         "type": "dict",
         "options": {
@@ -197,18 +197,14 @@ TRAY_SPEC: dict[str, Specification] = {
         },
     },
 }
-"""What the action plugin adds for the tray: the fields of domain.DesiredState, and PLAN of phases.py."""
+"""What the action plugin adds for the tray: the fields of DesiredState, PLAN of phases.py, and reporting.Options."""
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
-    plan = module.params["plan"]
-    tls = {name: text for name, text in (module.params["tls"] or {}).items() if text}
-    desired = domain.DesiredState(**module.params["desired"], tls=tls)
-    local = tray.Tray(desired, plan["ctl_timeout"], module.check_mode)
-    host = local.host
+    host = Host(module.check_mode, tray.SECONDS)
     try:
-        row = _run(local, module.params["phase"], plan)
+        row = _run(host, module.params)
     except NvlinkError as error:
         # Changes made until then are reported: they are not rolled back.
         row = {"facts": getattr(error, "facts", None)}
@@ -221,13 +217,18 @@ def main() -> None:
     module.exit_json(**result)
 
 
-def _run(local: tray.Tray, phase: str, plan: Arguments) -> Row:
-    if phase == "inspect":
-        return local.inspect(plan["outside"], plan["slurm_nodes"], plan["allow_jobs"])
+def _run(host: Host, given: Arguments) -> Row:
+    phase, plan, asked = given["phase"], given["plan"], reporting.Options(**given["asked"])
+    if phase in ("inspect", "prepare"):
+        return {"report": reporting.report(host, asked)}
+    tls = {name: text for name, text in (given["tls"] or {}).items() if text}
+    local = tray.Tray(domain.DesiredState(**given["desired"], tls=tls), host, asked)
     if phase == "stop_and_write":
-        if not plan["allow_jobs"] and not local.check:
+        if not plan["allow_jobs"] and not host.check:
             local.forbid_jobs(plan["slurm_nodes"])
-        return local.stop_and_write(plan["generation"], plan["restart_clique"], allow_jobs=plan["allow_jobs"])
+        offer = packages.Offer(*plan["offer"]) if plan["offer"] else None
+        found = reporting.report(host, asked)
+        return local.stop_and_write(found, plan["generation"], plan["restart_clique"], offer, plan["allow_jobs"])
     if phase == "start":
         return starting.start(local, plan["start_wait"], plan["reload_tls"])
     return starting.wait(local, plan["ready_wait"], plan["started"], plan["reconnect"])

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, job_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import programs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import imex as standin
@@ -120,7 +121,7 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.VERSIONS[0]}-1")
         settings = state.Settings("r01", tuple(trays.items()), min_trays=1)
         made = {
-            job_files.PROGRAM: (job_files.program("/usr/bin/python3"), 0o755),
+            job_files.PROGRAM: (programs.of_job("/usr/bin/python3"), 0o755),
             state.SETTINGS_FILE: (job_files.render_settings(settings).encode(), 0o644),
             domain.DROP_IN: (b"[Service]\nRestart=no\n", 0o644),
         }

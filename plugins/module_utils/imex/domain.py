@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, packages
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Config, Facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 DOMAIN, JOB, DRIVER, HOST, NONE = "domain", "job", "driver_managed", "host_managed", "none"
@@ -52,6 +52,7 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
+DRIVER_OPTIONS = ("ImexChannelCount", "CreateImexChannel0")
 # Variable of a template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
     "imex_config_template": formats.CONFIG_FILE,
@@ -68,7 +69,8 @@ class DesiredState:
     """The desired state of one tray. ``entries``: the clique's node list, empty where the owner needs none.
 
     ``own``: the tray's line in it. ``nodes``: their names in Slurm. ``files``: the texts of the role's templates, by
-    path. ``job``: the variables imex_job_* of the role.
+    path. ``job``: the variables imex_job_* of the role. ``program``: the text of the check at boot; ``job_program``:
+    that of IMEX per job, in base64; each where the owner has it.
     """
 
     owner: str
@@ -88,6 +90,8 @@ class DesiredState:
     tls: Mapping[str, str] = field(default_factory=dict)
     manage_firewall: bool = True
     list_port: int = 50006
+    program: str = ""
+    job_program: str = ""
 
     @property
     def config(self) -> str:
@@ -132,15 +136,12 @@ def list_digest(owner: str, nodes: Sequence[str], entries: Sequence[str]) -> str
     return formats.digest(names + formats.render_nodes(entries))
 
 
-def files_of(desired: DesiredState, program: str, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
-    """path -> (text or None for absent, mode), of all files but config.cfg, the lists and those of job_files.
-
-    ``program``: the text of the check at boot.
-    """
+def files_of(desired: DesiredState, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
+    """path -> (text or None for absent, mode), of all files but config.cfg, the lists and those of job_files."""
     # At boot systemd-tmpfiles, which expands specifiers, removes the list of a job that died with the tray.
     removed = '# Written by the role rackscale.nvlink.imex.\nr! "{}"\n'.format(desired.nodes_path.replace("%", "%%"))
     texts: dict[str, tuple[str | None, int]] = {
-        PROGRAM: (program if desired.runs_service else None, PROGRAM_MODE),
+        PROGRAM: (desired.program or None, PROGRAM_MODE),
         TMPFILES: (removed if desired.owner == JOB else None, PLAIN_MODE),
     }
     for path in (DROP_IN, SOCKET_UNIT, SERVICE_UNIT, MODPROBE):
@@ -183,15 +184,13 @@ class Difference:
     stop: bool = False
 
 
-def difference(
-    desired: DesiredState, facts: Facts, config_text: str | None, offer: packages.Offer | None
-) -> Difference:
+def difference(desired: DesiredState, facts: Facts, offer: packages.Offer | None) -> Difference:
     """Compare a running daemon with the desired state. ``facts``: nvlink_imex of fabric_facts."""
     found = Difference()
     if not facts["running"]:
         return found
     if desired.runs_service:
-        _service_difference(desired, facts, config_text, found)
+        _service_difference(desired, facts, found)
     elif any(entry["owner"] == "service" for entry in facts["owners"]):
         found.stop = True
         found.restart.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
@@ -202,11 +201,11 @@ def difference(
     return found
 
 
-def _service_difference(desired: DesiredState, facts: Facts, config_text: str | None, found: Difference) -> None:
+def _service_difference(desired: DesiredState, facts: Facts, found: Difference) -> None:
     # A file that changed under a daemon which has read the right list is written again without a restart.
     if facts["nodes"].get("read_sha256") != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
         found.restart_clique.append(f"the node list of clique {desired.clique}")
-    keys = changed_keys(formats.Config(config_text or ""), formats.Config(desired.config)) if desired.config else []
+    keys = changed_keys(facts["config"], desired.config) if desired.config else []
     shared = [key for key in keys if key in SHARED_KEYS]
     if shared:
         found.restart_clique.append(f"{', '.join(shared)} of config.cfg")
@@ -220,16 +219,21 @@ def _service_difference(desired: DesiredState, facts: Facts, config_text: str | 
         found.restart_clique.append("files that the daemon has not read since they changed")
 
 
-def changed_keys(present: formats.Config, desired: formats.Config) -> list[str]:
-    """The keys with another value in the file.
+def changed_keys(present: Config, text: str) -> list[str]:
+    """The keys with another value in the file, which is present, than in the text.
 
-    A missing key has its default, or, for IMEX_CMD_*, whose defaults differ by release, an empty value.
+    A missing key has its default, or, for IMEX_CMD_*, whose defaults differ by release, an empty value. A value that
+    the facts do not show differs where the file does.
     """
+    if present["sha256"] == formats.digest(text):
+        return []
+    had: Mapping[str, str | None] = present["settings"]
+    desired = formats.Config(text).settings()
 
-    def value(config: formats.Config, key: str) -> str:
-        return config.settings().get(key, "") if key.startswith("IMEX_CMD_") else config.get(key)
+    def value(settings: Mapping[str, str | None], key: str) -> str | None:
+        return settings.get(key, "" if key.startswith("IMEX_CMD_") else formats.KEYS.get(key, ""))
 
-    return [key for key in {**desired.settings(), **present.settings()} if value(present, key) != value(desired, key)]
+    return [key for key in {**desired, **had} if value(had, key) != value(desired, key)]
 
 
 def findings_of(desired: DesiredState, facts: Facts) -> list[HostFinding]:
@@ -256,21 +260,17 @@ def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -
     return host_finding("imex_package_missing", **words)
 
 
-def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> HostFinding | None:
+def reboot_needed(desired: DesiredState, loaded: Mapping[str, str], changed: bool) -> HostFinding | None:
     """The finding for a loaded driver with other options than the desired ones, or None.
 
-    ``params``: the text of /proc/driver/nvidia/params, None where that does not exist. ``changed``: whether this run
-    changed the options.
+    ``loaded``: its options, empty where it does not report them. ``changed``: whether this run changed the options.
     """
     if desired.owner == NONE:
         return None
-    pairs = {"ImexChannelCount": desired.channel_count, "CreateImexChannel0": desired.create_channel0}
-    desired_values = {name: int(value) for name, value in pairs.items() if value is not None}
-    loaded = dict(line.split(": ", 1) for line in (params or "").splitlines() if ": " in line)
+    pairs = zip(DRIVER_OPTIONS, (desired.channel_count, desired.create_channel0))
+    desired_values = {name: int(value) for name, value in pairs if value is not None}
     waiting = [
-        name
-        for name, value in desired_values.items()
-        if (loaded[name].strip() != str(value) if name in loaded else changed)
+        name for name, value in desired_values.items() if (loaded[name] != str(value) if name in loaded else changed)
     ]
     if not waiting:
         return None

@@ -15,20 +15,26 @@ from collections.abc import Collection, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Firewall
 
 # Firewall -> the ports that the role has opened in it.
 OPENED = "/etc/nvidia-imex/nvlink-ports.json"
 FIREWALLD, UFW = "firewalld", "ufw"
 
 
-def apply(host: Host, ports: Collection[int]) -> None:
-    """Open these ports, and close others that an earlier run opened."""
-    firewall = _running(host)
+def read(host: Host, ports: Sequence[int]) -> Firewall:
+    """The firewall that runs, and which of these ports and of those that an earlier run opened are open in it."""
+    name, opened = _running(host), _opened()
+    asked = [*ports, *opened.get(name or "", [])]
+    return {"name": name, "open": sorted(_open_ports(host, name, asked)) if name else [], "opened": opened}
+
+
+def apply(host: Host, ports: Collection[int], found: Firewall) -> None:
+    """Open these ports, and close others that an earlier run opened. found: of read()."""
+    firewall, open_now, opened = found["name"], found["open"], dict(found["opened"])
     if firewall is None:
         return
-    opened = _opened()
     own = opened.get(firewall, [])
-    open_now = _open_ports(host, firewall, [*ports, *own])
     for port in own:
         if port not in ports and port in open_now:
             _change(host, firewall, "close", port)

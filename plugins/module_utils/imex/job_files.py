@@ -1,51 +1,34 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of IMEX per job on a tray, and the checks of slurm.conf for them: pure functions but program().
+"""The files of IMEX per job on a tray, and the checks of slurm.conf for them: pure functions.
 
-PROGRAM is one zip file that Python runs, with the prolog and all modules that it imports under their own names: one
-atomic write replaces it, and a program that has started has imported everything.
+The controller makes PROGRAM (programs.py of plugin_utils).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import io
 import json
-import pathlib
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, host_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, slurm_conf, survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import main, state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, slurm_conf, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
-_PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
-# The modules of the program: main and all that it imports, which test_job.py compares with what Python imports.
-# Ansible sends to a tray what the module imports, so the module has them all.
-_PARTS = """
-    atomic child errors hostlist text imex.boot imex.formats imex.processes imex.status
-    imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
-"""
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
 NAME = survey.JOB_PROLOG
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
-# -I and -S: Python imports no file of a user or of the site.
-_MAIN = """\
-import os
-import sys
-
-# slurmd may have none: then other users could write to what this program creates.
-os.umask(0o022)
-from {module} import main
-
-sys.exit(main(sys.argv[1:], dict(os.environ)))
-"""
 # A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
+# The keys of slurm.conf that the findings and the settings need.
+KEYS = (
+    *(*slurm_conf.PROLOGS, "taskprolog", "prologflags", "prologepilogtimeout", "prologtimeout", "epilogtimeout"),
+    *("grestypes", "switchtype"),
+)
 # Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
@@ -80,6 +63,11 @@ def wrappers(options: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def paths(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files of IMEX per job, in the order in which they go."""
+    return (*wrappers(options).values(), PROGRAM, state.SETTINGS_FILE)
+
+
 def render_settings(settings: state.Settings) -> str:
     """The settings file, which state.settings_of() reads. It has this tray's clique only: 18 trays of 10,368."""
     return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
@@ -87,28 +75,6 @@ def render_settings(settings: state.Settings) -> str:
 
 def wrapper(entry: str) -> str:
     return f"#!/bin/sh\n{_MARK}exec {PROGRAM} {entry}\n"
-
-
-def program(python: str) -> bytes:
-    """The content of PROGRAM, equal for equal sources."""
-    members = {"__main__.py": _MAIN.format(module=main.__name__)}
-    for part in _PARTS.split():
-        name = f"{_PACKAGE}.{part}"
-        source = own_source.read(name)
-        if source is None:
-            raise formats.ImexError(
-                f"the source of {part} cannot be read here; run the role without a module compiler."
-            )
-        path = name.replace(".", "/")
-        members[f"{path}.py"] = source
-        # Python before 3.13 finds no package in a zip file without this.
-        members.update((f"{parent}/__init__.py", "") for parent in map(str, pathlib.PurePath(path).parents[:-1]))
-    packed = io.BytesIO(f"#!{python} -IS\n".encode())
-    packed.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(packed, "a") as archive:
-        for path, source in sorted(members.items()):
-            archive.writestr(zipfile.ZipInfo(path), source)
-    return packed.getvalue()
 
 
 # --- slurm.conf.
@@ -130,7 +96,7 @@ def evaluate(settings: state.Settings, slurm: Mapping[str, Sequence[str]], path:
         if limit.isdecimal() and int(limit) not in _NO_LIMIT and int(limit) < needs:
             values: dict[str, Value] = {"setting": f"{key}={limit}", "path": path, "seconds": needs}
             findings.append(host_finding("slurm_conf_inconsistent", "timeout", **values))
-    shared = _shared_partitions(settings, slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
+    shared = list(slurm.get(slurm_conf.SHARED_PARTITIONS, ()))
     if shared and not settings.gpus_counted:
         findings.append(host_finding("slurm_conf_advice", "shared", partitions=shared, path=path))
     if settings.policy == "run" and not _last(slurm, "taskprolog"):
@@ -149,13 +115,13 @@ def _gpus_are_counted(types: str) -> bool:
     return "gpu" in words and words.isdisjoint({"shard", "mps"})
 
 
-def _shared_partitions(settings: state.Settings, rows: Sequence[str]) -> list[str]:
+def shared_partitions(members: Collection[str], rows: Sequence[str]) -> list[str]:
     """The partitions of "NAME NODES" rows that have trays of the clique; node sets are not known here."""
-    members, found = {node for node, _line in settings.members}, []
+    found = []
     for row in rows:
         name, _blank, nodes = row.partition(" ")
         with contextlib.suppress(hostlist.HostlistError):
-            if nodes.upper() == "ALL" or members & set(hostlist.expand(nodes)):
+            if nodes.upper() == "ALL" or not set(hostlist.expand(nodes)).isdisjoint(members):
                 found.append(f"partition {name}")
     return found
 

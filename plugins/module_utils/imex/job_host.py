@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import glob
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, job_files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 
 _TIMEOUT = 30.0
@@ -28,59 +31,85 @@ class Blocked(HostError):
         self.findings = [finding]
 
 
-def findings_of(desired: domain.DesiredState, allow_jobs: bool) -> list[HostFinding]:
+def read(owner: str, options: Mapping[str, Any], members: Sequence[str]) -> Slurm:
+    """What IMEX per job needs of Slurm here. options: the variables imex_job_* of the role. members: of the clique."""
+    wrappers = job_files.wrappers(options)
+    path, settings = slurm_conf.read(options["imex_job_slurm_conf"])
+    shared = job_files.shared_partitions(members, settings.get(slurm_conf.SHARED_PARTITIONS, ()))
+    known = {key: values for key, values in settings.items() if key in job_files.KEYS}
+    running = _jobs_running()
+    return {
+        "path": path,
+        "settings": {**known, slurm_conf.SHARED_PARTITIONS: shared} if owner == domain.JOB else {},
+        "called": [key for key in wrappers if _calls(settings.get(key.lower(), ()), key.lower())],
+        "alone": _alone({**wrappers, "TaskProlog": job_files.PROGRAM}, settings),
+        "python": _python_error(options["imex_job_python"]) if owner == domain.JOB else "",
+        "job": str(running[0]["values"]["job"]) if running else None,
+    }
+
+
+def findings_of(desired: domain.DesiredState, slurm: Slurm, allow_jobs: bool) -> list[HostFinding]:
     """The findings on IMEX per job, before anything changes. Raises ImexError."""
-    path, slurm = _slurm(desired)
+    path = slurm["path"]
     if desired.owner != domain.JOB:
         kept = [
             host_finding("slurm_conf_advice", "emptied", file=name, key=key, path=path)
-            for name, key in _kept(desired).items()
+            for name, key in slurm["alone"].items()
         ]
-        return kept if allow_jobs else [*_jobs_running(), *kept]
+        return kept if allow_jobs or slurm["job"] is None else [job_running(slurm["job"]), *kept]
     if path is None:
         return [host_finding("slurm_conf_inconsistent", "no_file")]
-    _require_python(desired.job["imex_job_python"])
-    found = job_files.evaluate(job_files.settings_of(desired, 0, slurm), slurm, path)
+    if slurm["python"]:
+        raise formats.ImexError(
+            f"{desired.job['imex_job_python']} cannot run the program of IMEX per job ({slurm['python']}); set"
+            " imex_job_python to a Python 3.9 or later."
+        )
+    settings = slurm["settings"]
+    found = job_files.evaluate(job_files.settings_of(desired, 0, settings), settings, path)
     return found if desired.entries else [*found, host_finding("tray_unplaced", "job")]
 
 
-def _jobs_running() -> list[HostFinding]:
+def job_running(job: str) -> HostFinding:
     """The finding on a job whose daemon runs on this tray."""
+    return host_finding("jobs_running", "job", job=job)
+
+
+def _jobs_running() -> list[HostFinding]:
     started = state.read_state()
     if started is None or not daemon.daemons():
         return []
-    return [host_finding("jobs_running", "job", job=str(started.get("job") or "unknown"))]
+    return [job_running(str(started.get("job") or "unknown"))]
 
 
-def uncalled(desired: domain.DesiredState) -> list[HostFinding]:
+def uncalled(desired: domain.DesiredState, slurm: Slurm) -> list[HostFinding]:
     """The finding on a slurm.conf that names no file of IMEX per job, nor a program that calls one."""
     if desired.owner != domain.JOB:
         return []
-    path, slurm = _slurm(desired)
     missing = [
         f"{key}={os.path.dirname(name)}/*"
         for key, name in job_files.wrappers(desired.job).items()
-        if not job_files.names(slurm, key, name) and not _calls(slurm.get(key.lower(), ()), key.lower())
+        if not job_files.names(slurm["settings"], key, name) and key not in slurm["called"]
     ]
     if not missing:
         return []
-    lines = " and ".join(missing)
-    return [host_finding("slurm_conf_inconsistent", "prolog", path=path, lines=lines, program=job_files.PROGRAM)]
+    words = {"path": slurm["path"], "lines": " and ".join(missing), "program": job_files.PROGRAM}
+    return [host_finding("slurm_conf_inconsistent", "prolog", **words)]
 
 
-def files_of(desired: domain.DesiredState, generation: int) -> dict[str, tuple[bytes | None, int]]:
+def files_of(desired: domain.DesiredState, generation: int, slurm: Slurm) -> dict[str, tuple[bytes | None, int]]:
     """path -> (content or None for absent, mode). The wrappers, which Slurm runs, come last and go first.
 
     A program of an earlier release reads the settings of a later one, not the other way round, so these come first.
     """
     if desired.owner != domain.JOB:
-        kept = _kept(desired)
-        names = (*job_files.wrappers(desired.job).values(), job_files.PROGRAM, state.SETTINGS_FILE)
-        return {name: (job_files.NOOP.encode() if name in kept else None, 0o755) for name in names}
-    settings = job_files.settings_of(desired, generation, _slurm(desired)[1])
+        return {
+            name: (job_files.NOOP.encode() if name in slurm["alone"] else None, 0o755)
+            for name in job_files.paths(desired.job)
+        }
+    settings = job_files.settings_of(desired, generation, slurm["settings"])
     return {
         state.SETTINGS_FILE: (job_files.render_settings(settings).encode(), 0o644),
-        job_files.PROGRAM: (job_files.program(desired.job["imex_job_python"]), 0o755),
+        job_files.PROGRAM: (base64.b64decode(desired.job_program), 0o755),
         **{
             name: (job_files.wrapper(key.lower()).encode(), 0o755)
             for key, name in job_files.wrappers(desired.job).items()
@@ -101,17 +130,24 @@ def forbid_jobs() -> None:
 
 
 def leave(
-    desired: domain.DesiredState, made: Mapping[str, tuple[bytes | None, int]], host: Host, allow_jobs: bool
+    desired: domain.DesiredState,
+    made: Mapping[str, tuple[bytes | None, int]],
+    host: Host,
+    job: str | None,
+    allow_jobs: bool,
 ) -> None:
     """Remove IMEX per job, with the daemon of a job where ``allow_jobs``; else Blocked. made: files_of().
+
+    job: the one whose daemon ran when the tray was read; a change looks again.
 
     A prolog without its daemon ends first; one that comes to the lock later finds no settings. So the lock is released
     before the daemon is stopped, for which an epilog would wait too long, and one that still starts another is stopped
     again. The lock itself stays: two prologs could hold two of them.
     """
     with contextlib.ExitStack() as locked:
-        wait = os.path.exists(state.SETTINGS_FILE) and not host.check
-        running = _wait_for_prolog(locked) if wait else _jobs_running()
+        running = [job_running(job)] if job else []
+        if not host.check:
+            running = _wait_for_prolog(locked) if os.path.exists(state.SETTINGS_FILE) else _jobs_running()
         if running and not allow_jobs and not host.check:
             raise Blocked(running[0])
         write(made, host)
@@ -158,17 +194,10 @@ def _is_locked(locked: contextlib.ExitStack, deadline: float) -> bool:
         ) from None
 
 
-def _slurm(desired: domain.DesiredState) -> tuple[str | None, dict[str, list[str]]]:
-    return slurm_conf.read(desired.job["imex_job_slurm_conf"])
-
-
-def _require_python(python: str) -> None:
+def _python_error(python: str) -> str:
+    """Why this Python cannot run the program; empty where it can."""
     done = child.run([python, "-IS", "-c", "import sys; assert sys.version_info >= (3, 9), sys.version"], _TIMEOUT)
-    if done.rc != 0:
-        raise formats.ImexError(
-            f"{python} cannot run the program of IMEX per job ({done.reason}); set imex_job_python to a Python 3.9 or"
-            " later."
-        )
+    return "" if done.rc == 0 else done.reason
 
 
 def _calls(patterns: Sequence[str], entry: str) -> bool:
@@ -177,10 +206,8 @@ def _calls(patterns: Sequence[str], entry: str) -> bool:
     return any(f"{job_files.PROGRAM} {entry}" in (atomic.read_text(name) or "") for name in names)
 
 
-def _kept(desired: domain.DesiredState) -> dict[str, str]:
+def _alone(places: Mapping[str, str], slurm: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """path -> key of slurm.conf, of the files that match alone what it names: without them Slurm fails every job."""
-    places = {**job_files.wrappers(desired.job), "TaskProlog": job_files.PROGRAM}
     present = {name: key for key, name in places.items() if os.path.exists(name)}
-    slurm = _slurm(desired)[1] if present else {}
     found = {name: map(glob.glob, slurm.get(key.lower(), ())) for name, key in present.items()}
     return {name: present[name] for name, matches in found.items() if [name] in matches}

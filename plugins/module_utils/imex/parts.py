@@ -145,9 +145,76 @@ class Facts(_Facts):
     """Each a HostFinding on the tray, a Finding on the controller."""
 
 
-class Row(TypedDict, total=False):
-    """What a tray returns in a phase of imex_domain; plugin_utils/imex/rows.py has the keys that each phase needs."""
+class FileState(TypedDict):
+    """sha256: None where it is no regular file, or cannot be read."""
 
+    sha256: str | None
+    mode: int
+    uid: int
+    gid: int
+
+
+class Firewall(TypedDict):
+    """name: of the firewall that runs. open: of the ports that were asked and those that the role opened.
+
+    opened: firewall -> the ports that the role opened in it.
+    """
+
+    name: str | None
+    open: list[int]
+    opened: dict[str, list[int]]
+
+
+class Slurm(TypedDict):
+    """What IMEX per job needs of Slurm on a tray.
+
+    path: of slurm.conf. settings: key in lower case -> its values in order; for SHARED_PARTITIONS those of the clique.
+    called: the keys of slurm.conf whose programs call that of this collection. alone: a file of this collection -> the
+    key of slurm.conf that names no other file. python: why the program cannot run, empty where it can. job: whose
+    daemon runs.
+    """
+
+    path: str | None
+    settings: dict[str, list[str]]
+    called: list[str]
+    alone: dict[str, str]
+    python: str
+    job: str | None
+
+
+class Report(TypedDict):
+    """What is on a tray, whatever is desired there; what reporting.report() was not asked is empty or None.
+
+    approved: whether this boot may start the daemon with the recorded list. socket: whether the list is offered.
+    programs: those of reporting.PROGRAMS that the tray has. params: the driver's options that are loaded. local:
+    whether the tray has the address of its line. jobs, unknown: Slurm's jobs, or why they are unknown. offers: the
+    (name, version) of packages.
+    """
+
+    facts: Facts
+    files: dict[str, FileState]
+    record: Record | None
+    approved: bool
+    socket: bool
+    programs: list[str]
+    params: dict[str, str]
+    firewall: Firewall
+    slurm: Slurm
+    gives_channels: bool
+    local: bool
+    peers: dict[str, Record]
+    jobs: list[str]
+    unknown: str | None
+    offers: list[list[str]] | None
+
+
+class Row(TypedDict, total=False):
+    """What a tray returns in a phase of imex_domain; plugin_utils/imex/rows.py has the keys that each phase needs.
+
+    Those of inspect are the controller's, from the tray's Report.
+    """
+
+    report: Report
     facts: Facts | None
     findings: list[Any]
     """As those of Facts."""

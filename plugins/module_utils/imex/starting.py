@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Row, Unit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.reporting import approval, read_record
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, sha256_of
 
 # The daemon handles SIGUSR1 once in 5 s.
 _RECONNECT_SECONDS = 6.0
@@ -26,14 +27,13 @@ def start(tray: Tray, seconds: float, reload: bool) -> Row:
     """
     sha256 = sha256_of(tray.desired.nodes_path)
     record = read_record()
-    if not tray.check and (sha256 != tray.desired.sha256 or not record or record["sha256"] != sha256):
+    if not tray.host.check and (sha256 != tray.desired.sha256 or not record or record["sha256"] != sha256):
         raise HostError(
             f"{tray.desired.nodes_path} is not the node list of clique {tray.desired.clique}; find what else writes"
             " that file on this tray, then run the role again."
         )
     if record:
-        approval = f"{record['generation']} {record['sha256']}\n"
-        tray.host.file(domain.START_APPROVAL, approval.encode(), quiet=True)
+        tray.host.file(domain.START_APPROVAL, approval(record).encode(), quiet=True)
     state = _unit_state(tray.host)
     if state in ("active", "reloading"):
         if reload and tray.host.change("reload the TLS files (SIGUSR1)"):
@@ -70,7 +70,7 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
         observed = tray.facts()
         disconnected = peers.disconnected(observed, started)
         up = peers.is_up(observed, len(tray.desired.entries), started)
-        if up or tray.check or time.monotonic() >= deadline or not _may_still_connect(observed):
+        if up or tray.host.check or time.monotonic() >= deadline or not _may_still_connect(observed):
             break
         if reconnect and observed["ready"] and disconnected and time.monotonic() - signalled > _RECONNECT_SECONDS:
             _signal(signal.SIGUSR1)

@@ -114,7 +114,7 @@ def decide(
 
 
 def leaves_partially(
-    clique: Clique, rows: Mapping[str, Stored], values: Mapping[str, Any], play: Collection[str]
+    clique: Clique, rows: Mapping[str, Stored], owner: str, allow_outdated: Collection[str], play: Collection[str]
 ) -> Finding | None:
     """The finding on a clique whose new owner runs no IMEX domain, while some of its trays stay in it.
 
@@ -123,13 +123,12 @@ def leaves_partially(
     connected to a member of the run; one that does neither has left the domain or is off, and a tray that missed the
     change may follow alone.
     rows: of `inspect`, which know the host of a tray that has another name in the inventory.
-    values: the role's variables.
     """
-    ends = f"Owner {values['imex_owner']} ends the IMEX domain of clique {clique.name}, but"
+    ends = f"Owner {owner} ends the IMEX domain of clique {clique.name}, but"
     for tray, row in rows.items():
         keeps = row.get("owner") in domain.SERVICE_OWNERS
         stays = (keeps or row.get("failed")) and row.get("running") and is_in_domain(row)
-        if stays and tray not in values["imex_allow_outdated"]:
+        if stays and tray not in allow_outdated:
             failed = f"failed ({sentence(row.get('msg')) or 'no reason'}) while its daemon runs; fix that first"
             why = f"has imex_owner {row['owner']}; set one owner for all trays of a clique" if keeps else failed
             return _partial(clique, f"{ends} {tray} {why}, stop its daemon, or name it in imex_allow_outdated.", tray)
@@ -137,7 +136,7 @@ def leaves_partially(
     outside = [
         tray
         for tray in clique.trays
-        if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in values["imex_allow_outdated"]
+        if not {tray, rows.get(tray, {}).get("host")}.intersection(play) and tray not in allow_outdated
     ]
     records = _records(clique, inspected, outside, "")
     reported = [peer for row in inspected.values() if (facts := row.get("facts")) for peer in facts["peers"]]

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import programs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 
 _PORT_KEYS = ("SERVER_PORT", "IMEX_CMD_PORT")
@@ -55,6 +57,12 @@ def desired_state(
         create_channel0=values["imex_create_channel0"],
         manage_firewall=values["imex_manage_firewall"],
         list_port=values["imex_list_port"],
+        program=programs.check_at_boot() if service else "",
+        job_program=(
+            base64.b64encode(programs.of_job(values["imex_job_python"])).decode()
+            if values["imex_owner"] == domain.JOB
+            else ""
+        ),
     )
     ports = desired.ports_to_open
     if len(set(ports)) < len(ports):

@@ -26,17 +26,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
+# The phases with rows; those of prepare replace those of inspect.
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
-# Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
-PENDING_PHASES = ("preview", "evaluate")
-# Phases with which a run of the role begins, and the rows of an earlier run that they delete.
-_REPEATED = {"certificate": CHANGE_PHASES, "inspect": CHANGE_PHASES, "preview": ("preview",)}
 PLAN: Mapping[str, Any] = MappingProxyType(
     {
         # The Slurm nodes of the clique, whose jobs are looked up.
         "slurm_nodes": [],
-        # Lines of the members that this run does not reach, whose records `inspect` reads.
-        "outside": [],
+        # Name and version of the package to have.
+        "offer": None,
         # Lines of the other members that were started, for which `wait` waits.
         "started": [],
         "generation": 0,
@@ -68,9 +65,47 @@ class Run:
     def trays(self, phase: str) -> list[str]:
         return run_store.trays(self.folder, self.play, phase)
 
-    def forget(self, phase: str, tray: str) -> None:
-        """Delete the rows of an earlier run of the role, where this phase begins another one."""
-        run_store.delete_rows(self.folder, self.play, _REPEATED.get(phase, ()), tray)
+    def forget(self, tray: str) -> None:
+        """Delete the rows of an earlier run of the role in this play."""
+        run_store.delete_rows(self.folder, self.play, CHANGE_PHASES, tray)
+
+    def inspected(self, hosts: Iterable[str]) -> dict[str, Stored]:
+        """tray -> its row of inspect. hosts: of the play.
+
+        The rows of other batches are not read: in a rollout there are as many batches as waves.
+        """
+        others = set(hosts) - self.hosts
+        return self.rows("inspect", [tray for tray in self.trays("inspect") if tray not in others])
+
+    def pending(self, hosts: Iterable[str]) -> dict[str, Result]:
+        """Host -> whether the other phases would change it: RV(pending) of the module imex_domain.
+
+        Deletes the rows: a tray that dies before its change, as while it is drained, must not count as inspected.
+        """
+        inspected = self.inspected(hosts)
+        found = {row["host"]: self._due(tray, row, inspected) for tray, row in inspected.items()}
+        for tray in inspected:
+            self.forget(tray)
+        return found
+
+    def _due(self, tray: str, row: Stored, inspected: Mapping[str, Stored]) -> Result:
+        if row.get("refused"):
+            # The change itself would fail by this error on the controller.
+            return {"pending": True, "reasons": [row["msg"]], "refused": row["msg"]}
+        owner, allowed = row.get("owner", ""), row.get("allowed", [])
+        clique, findings = _placed(self.folder, row.get("placed", ""), tray), list[Any]()
+        rows = {member: inspected[member] for member in clique.trays if member in inspected} if clique else {}
+        reasons = imex_clique.pending_without_list(row)
+        if clique and row.get("fabric_file"):
+            digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
+            decision = imex_clique.decide(clique, digest, rows, self.hosts, allowed)
+            reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
+            findings += decision.findings
+        if clique and _is_leaving(row):
+            findings.append(imex_clique.leaves_partially(clique, rows, owner, allowed, self.hosts))
+        # Another finding may be gone when the trays are drained.
+        partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
+        return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
 
     def unchanged_hosts(self, hosts: Iterable[str]) -> dict[str, bool]:
         """The hosts whose clique is in the desired state, each with true. hosts: of the play.
@@ -79,19 +114,18 @@ class Run:
         name, and Ansible templates all entries of a list for that.
         """
         unchanged: list[str] = []
-        # The rows of other batches are not read: in a rollout there are as many batches as waves.
-        seen = set(hosts) - self.hosts
-        for tray in self.trays("inspect"):
+        inspected = self.inspected(hosts)
+        seen: set[str] = set()
+        for tray, row in inspected.items():
             if tray in seen:
                 continue
-            row = self.rows("inspect", [tray])[tray]
-            path, clique = row.get("fabric_file"), None
+            path = row.get("fabric_file")
             # A fabric file that changed since is reported by the next phase of each tray.
-            with contextlib.suppress(NvlinkError):
-                clique = run_store.clique_of(self.folder, path, tray) if path else None
+            clique = _placed(self.folder, path, tray) if path else None
             if path and clique:
                 seen.update(clique.trays)
-                unchanged += _unchanged_hosts(clique, self.rows("inspect", clique.trays), path)
+                rows = {member: inspected[member] for member in clique.trays if member in inspected}
+                unchanged += _unchanged_hosts(clique, rows, path)
             elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
         return dict.fromkeys(sorted(unchanged), True)
@@ -121,16 +155,17 @@ class Phases:
         self.plan: dict[str, Any] = {
             **PLAN,
             "allow_jobs": values["imex_allow_jobs"],
-            "ctl_timeout": values["imex_ctl_timeout"],
             "ready_wait": values["imex_ready_wait"],
             "start_wait": values["imex_start_wait"],
         }
+        # Options of reporting, of this phase.
+        self.asked: dict[str, Any] = {}
         self.clique: Clique | None = None
         self.certificate: dict[str, Any] | None = None
         self.changes_nothing = run.check
 
     def run(self, phase: str) -> Result:
-        self.changes_nothing |= phase in PENDING_PHASES
+        self.changes_nothing |= phase == "inspect"
         path = self.fabric_file
         needs_file = self._run.check and path and self.owner in domain.LIST_OWNERS
         if needs_file and (warning := fabric_file.not_yet(path, "no IMEX domain can be previewed")):
@@ -138,11 +173,7 @@ class Phases:
         try:
             if self.values["imex_tls_used"] and self.values["imex_tls"] == "ca":
                 self.certificate = certificates.plan(self._variables, self.tray, self._run.folder)
-            if phase == "certificate":
-                return {"certificate": self.certificate}
             self.clique = self._clique()
-            if phase == "evaluate":
-                return self._evaluate()
             if not self._runs_service and phase in ("start", "wait", "verdict"):
                 return {"skipped": True, "msg": f"owner {self.owner} does not run nvidia-imex.service"}
             result: Result = getattr(self, f"_{phase}")()
@@ -150,22 +181,37 @@ class Phases:
         except NvlinkError as error:
             # On a full disk the other members find no result of this tray, which counts as failed too.
             with contextlib.suppress(NvlinkError):
-                self._store(phase, {"failed": True, "refused": True, "msg": str(error)})
-            if phase in PENDING_PHASES:
-                return _refused(str(error))
+                stored = "inspect" if phase == "prepare" else phase
+                self._store(stored, {"failed": True, "refused": True, "msg": str(error)})
             raise
 
     # --- The phases of a change.
 
-    def _inspect(self, store_as: str = "inspect") -> Result:
+    def _inspect(self) -> Result:
+        """An error that is found fails the phase prepare: nothing may be due, or a rollout asks whether it is."""
+        # Jobs block the change itself.
+        self.plan["allow_jobs"] = True
+        result = self._read("inspect")
+        if self.certificate:
+            result["certificate"] = self.certificate
+        return {**result, "failed": False}
+
+    def _prepare(self) -> Result:
+        """What must be true at the moment of the change is asked now."""
+        own = str(self._variables.get("nvlink_slurm_node") or self.tray)
+        if not self.plan["allow_jobs"]:
+            self.asked["nodes"] = list(self.clique.slurm_nodes) if self.clique and self._runs_service else [own]
+        if self.values["imex_manage_package"] and self.owner in domain.LIST_OWNERS:
+            self.asked["package"] = self.values["imex_package"]
+        return self._read("prepare")
+
+    def _read(self, phase: str) -> Result:
         clique = self.clique or self._placed()
         if clique:
-            self.plan["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
-        own = str(self._variables.get("nvlink_slurm_node") or self.tray)
-        self.plan["slurm_nodes"] = list(self.clique.slurm_nodes) if self.clique and self._runs_service else [own]
+            self.asked["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
         # Whether a tray is in this run: it may have another name in the inventory, and not answer.
-        self._store(store_as, {"failed": True, "unreached": True, "msg": "it was not reached"})
-        return self._on_tray(store_as, "inspect")
+        self._store("inspect", {"failed": True, "unreached": True, "msg": "it was not reached"})
+        return self._on_tray(phase)
 
     def _stop_and_write(self) -> Result:
         clique = self.clique
@@ -181,7 +227,7 @@ class Phases:
         if decision.blocked is not None:
             # Reported once for the clique: its other trays pass, unchanged.
             return self._blocked(decision.findings[0], self.tray == _reporting_host(clique, inspected))
-        self.plan.update(generation=decision.generation, restart_clique=decision.restart)
+        self.plan.update(generation=decision.generation, restart_clique=decision.restart, offer=own.get("offer"))
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
@@ -191,7 +237,7 @@ class Phases:
             self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
             result: Result = {}
         else:
-            result = self._on_tray("stop_and_write", "stop_and_write")
+            result = self._on_tray("stop_and_write")
         return self._with_findings(result, decision.findings, clique)
 
     def _write_without_list(self) -> Result:
@@ -200,15 +246,16 @@ class Phases:
             return {}
         clique = self._placed()
         refused = self._refused_to_leave(clique, self._rows("inspect", clique)) if clique else None
-        return refused or self._on_tray("stop_and_write", "stop_and_write")
+        self.plan["offer"] = own.get("offer")
+        return refused or self._on_tray("stop_and_write")
 
     def _refused_to_leave(self, clique: Clique, rows: Mapping[str, Stored]) -> Result | None:
         """The result for a tray that would leave its IMEX domain while trays that the run leaves out stay in it."""
         if not _is_leaving(rows.get(self.tray, {}), self.owner):
             return None
-        partial = imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts)
-        # A job may have begun since on any of them.
         stays, nodes = self.values["imex_allow_outdated"], zip(clique.trays, clique.slurm_nodes)
+        partial = imex_clique.leaves_partially(clique, rows, self.owner, stays, self._run.hosts)
+        # A job may have begun since on any of them.
         self.plan["slurm_nodes"] = [node for tray, node in nodes if tray not in stays]
         # Reported once.
         first = next((tray for tray in clique.trays if _is_leaving(rows.get(tray, {}))), self.tray)
@@ -229,7 +276,7 @@ class Phases:
         if own.get("unchanged") and own.get("running"):
             self._store("start", {"failed": False, "unchanged": True})
             return {}
-        result = self._on_tray("start", "start")
+        result = self._on_tray("start")
         # Trays that were lost between the two phases are outdated too, unless they had the list before.
         digest = self._digest(clique)
         reached = {tray: row for tray, row in self._rows("inspect", clique).items() if not row.get("unreached")}
@@ -254,7 +301,7 @@ class Phases:
                 self._store("wait", {"failed": False, "facts": facts})
                 return {}
         self.plan["reconnect"] = bool(own.get("started"))
-        return self._on_tray("wait", "wait")
+        return self._on_tray("wait")
 
     def _verdict(self) -> Result:
         """Evaluate all members' rows on each member: the tray at fault fails, the others continue."""
@@ -283,39 +330,9 @@ class Phases:
             result["warnings"] = _as_warnings([entry for entry in findings if not own or entry is not own[0]])
         return result
 
-    # --- Whether a change is pending.
-
-    def _preview(self) -> Result:
-        # Jobs block the change itself, not the preview.
-        self.plan["allow_jobs"] = True
-        result = self._inspect("preview")
-        # An error on the tray makes the change pending, which then reports it.
-        return {"findings": result.get("findings") or []}
-
-    def _evaluate(self) -> Result:
-        clique = self.clique or self._placed()
-        rows = self._rows("preview", clique) if clique else self._run.rows("preview", [self.tray])
-        findings: list[Any] = []
-        if (own := rows.get(self.tray)) and own.get("refused"):
-            return _refused(own["msg"])
-        if clique and self.clique:
-            allowed = self.values["imex_allow_outdated"]
-            decision = imex_clique.decide(clique, self._digest(clique), rows, self._run.hosts, allowed)
-            reasons = imex_clique.pending_changes(clique, rows, decision, self.tray, self._runs_service)
-            findings += decision.findings
-        else:
-            reasons = imex_clique.pending_without_list(own)
-        if clique and _is_leaving(own or {}, self.owner):
-            findings.append(imex_clique.leaves_partially(clique, rows, self.values, self._run.hosts))
-        if self.certificate and self.certificate["due"]:
-            reasons.append("certificates")
-        # Another finding may be gone when the trays are drained.
-        partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
-        return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
-
     # --- The tray and the store of the run.
 
-    def _on_tray(self, store_as: str, phase: str) -> Result:
+    def _on_tray(self, phase: str) -> Result:
         """The result of a phase on the tray, whose row is stored."""
         result = self.on_tray(phase, self)
         warnings = [entry for entry in result.get("findings") or [] if entry["severity"] == WARNING]
@@ -336,13 +353,18 @@ class Phases:
             result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row["generation"] = self.plan["generation"]
-        if phase == "inspect":
-            # Of the controller, for unchanged_hosts().
+        stored = phase
+        if phase in ("inspect", "prepare"):
+            stored = "inspect"
+            # Of the controller, for unchanged_hosts() and pending().
             row.update(owner=self.owner, fabric_file=self.fabric_file if self.clique else None)
+            row.update(placed=self.fabric_file, allowed=self.values["imex_allow_outdated"])
+            if phase == "inspect" and self.certificate and self.certificate["due"]:
+                row["pending"] = [*row.get("pending", ()), "certificates"]
         else:
             row["changes"] = list(result.get("changes") or ())
         # Of the shape that SCHEMA checks.
-        self._store(store_as, cast(Stored, row))
+        self._store(stored, cast(Stored, row))
         return result
 
     @property
@@ -381,11 +403,7 @@ class Phases:
 
     def _placed(self) -> Clique | None:
         """The tray's clique, for an owner that needs no fabric file; None without one."""
-        if os.path.exists(self.fabric_file):
-            # A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
-            with contextlib.suppress(NvlinkError):
-                return run_store.clique_of(self._run.folder, self.fabric_file, self.tray)
-        return None
+        return _placed(self._run.folder, self.fabric_file, self.tray)
 
 
 def seconds(phase: str, values: Mapping[str, Any]) -> float:
@@ -396,8 +414,9 @@ def seconds(phase: str, values: Mapping[str, Any]) -> float:
     return float(
         _REST
         + {
+            "inspect": reading,
             # Package lists may be fetched.
-            "inspect": reading + install,
+            "prepare": reading + install,
             # They are, a package is fetched and installed, an initramfs is made, and the unit may stop again then.
             "stop_and_write": 2 * reading + 3 * install + packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS,
             "start": reading + values["imex_start_wait"],
@@ -407,9 +426,15 @@ def seconds(phase: str, values: Mapping[str, Any]) -> float:
     )
 
 
-def _refused(message: str) -> Result:
-    """The result for an error on the controller, by which the change itself would fail."""
-    return {"pending": True, "reasons": [message], "refused": message}
+def _placed(folder: str, path: str, tray: str) -> Clique | None:
+    """The tray's clique; None without one, or where the fabric file is none.
+
+    A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
+    """
+    if os.path.exists(path):
+        with contextlib.suppress(NvlinkError):
+            return run_store.clique_of(folder, path, tray)
+    return None
 
 
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Row
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Report, Row
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.schemas import Check
@@ -22,7 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report impor
 class Stored(Row, total=False):
     """A row with what the controller adds. refused: it found an error itself. unreached: the tray has not answered.
 
-    unchanged: the phase had nothing to do. generation: of its plan. changes: what the phase has changed.
+    unchanged: the phase had nothing to do. generation: of its plan. changes: what the phase has changed. offer: the
+    name and version of the package to have. placed: the fabric file, whatever the owner needs; fabric_file: None where
+    the owner needs none. allowed: imex_allow_outdated.
     """
 
     failed: bool
@@ -36,6 +38,9 @@ class Stored(Row, total=False):
     fabric_file: str | None
     generation: int
     changes: list[str]
+    offer: list[str] | None
+    placed: str
+    allowed: list[str]
 
 
 # The same as in the check at boot; a generation is one more with each change of a list.
@@ -43,6 +48,7 @@ MAX_GENERATION = 2**31 - 1
 
 _BOOL = {"type": "boolean"}
 _NAME = {"type": "string", "maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
+_COUNT = {"type": "integer", "minimum": 0, "maximum": MAX_GENERATION}
 _DIGEST = {"type": ["string", "null"], "pattern": r"\A[0-9a-f]{64}\Z"}
 _TEXTS = {"type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 4096}}
 _RECORD = {
@@ -50,34 +56,47 @@ _RECORD = {
     "required": ["clique", "generation", "sha256"],
     "properties": {
         "clique": _NAME,
-        "generation": {"type": "integer", "minimum": 0, "maximum": MAX_GENERATION},
+        "generation": _COUNT,
         "sha256": _NAME,
         "owner": _NAME,
+        "nodes": _NAME,
+        "channels": {"type": "array", "maxItems": 1000, "items": _COUNT},
+        "since": {"type": "number"},
+    },
+}
+# What decides for other trays too. The rest decides what is due on this tray alone, which fails by another shape.
+_REPORT = {
+    "type": "object",
+    "required": [*Report.__annotations__],
+    "additionalProperties": False,
+    "properties": {
+        **{key: {} for key in Report.__annotations__},
+        "facts": {"type": "object"},
+        "approved": _BOOL,
+        "record": {"anyOf": [{"type": "null"}, _RECORD]},
+        "peers": {"type": "object", "maxProperties": MAX_MEMBERS, "additionalProperties": _RECORD},
     },
 }
 _ROW = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
+        "report": _REPORT,
         "facts": {"type": ["object", "null"]},
         "findings": schemas.FINDINGS,
-        "running": _BOOL,
-        # inspect
-        "approved": _BOOL,
-        "pending": _TEXTS,
-        "restart_clique": _TEXTS,
-        "sha256": _DIGEST,
-        "record": {"anyOf": [{"type": "null"}, _RECORD]},
-        "peers": {"type": "object", "maxProperties": MAX_MEMBERS, "additionalProperties": _RECORD},
         # stop_and_write
+        "running": _BOOL,
+        "sha256": _DIGEST,
         "reload": _BOOL,
         # start
         "started": _BOOL,
     },
 }
-# The fields without which a row of the phase decides nothing. The row of a failed tray may lack any.
+# The fields without which a row of the phase decides nothing; the controller makes those of a report. The row of a
+# failed tray may lack any.
 _REQUIRED = {
-    "inspect": ("facts", "running", "approved", "pending", "restart_clique", "sha256", "record", "peers"),
+    "inspect": ("pending",),
+    "prepare": ("pending",),
     "stop_and_write": ("running", "sha256", "reload"),
     "start": ("started",),
     "wait": ("facts",),
@@ -88,8 +107,9 @@ _check_row = schemas.compiled(_ROW)
 
 def _check(row: Any) -> Any:
     _check_row(row)
-    if row.get("facts") is not None:
-        tray_report.check_imex(row["facts"])
+    for facts in (row.get("facts"), row.get("report", {}).get("facts")):
+        if facts is not None:
+            tray_report.check_imex(facts)
     return row
 
 

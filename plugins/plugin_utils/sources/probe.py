@@ -50,7 +50,7 @@ def arguments(module: str, options: Mapping[str, Any], limit: int) -> list[str]:
 def archive(module: str) -> bytes:
     """The zip that a tray's Python imports this module of module_utils and what it needs from."""
     folder = PurePosixPath(PACKAGE.replace(".", "/"))
-    written, sources = io.BytesIO(), _sources(module)
+    written, sources = io.BytesIO(), sources_of("probe", module)
     packages = {folder, *folder.parents, *((folder / path).parent for path in sources)} - {PurePosixPath()}
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for package in sorted(packages):
@@ -71,11 +71,11 @@ def _byte_code(source: bytes, path: str) -> bytes:
     return b"".join((importlib.util.MAGIC_NUMBER, (1).to_bytes(4, "little"), importlib.util.source_hash(source), code))
 
 
-def _sources(module: str) -> dict[str, bytes]:
-    """Path below module_utils -> source, of the probe, the module and all that they import, in functions too."""
+def sources_of(*modules: str) -> dict[str, bytes]:
+    """Path below module_utils -> source, of these modules and of all that they import, in functions too."""
     root = Path(probe.__file__).parent
     found: dict[str, bytes] = {}
-    waiting = ["probe.py", f"{module}.py"]
+    waiting = [f"{module}.py" for module in modules]
     while waiting:
         path = waiting.pop()
         if path not in found and (root / path).is_file():

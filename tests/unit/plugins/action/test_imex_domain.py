@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import sys
@@ -26,13 +27,17 @@ from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, reporting
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import tray as imex_tray
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC, TRAY_SPEC
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import difference, phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -102,7 +107,7 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of certificate, inspect, compare"),
+        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, pending, compare"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": ""}, "imex_owner domain needs imex_fabric_file"),
@@ -110,7 +115,7 @@ def run(fabric: str) -> Any:
         ({"phase": "inspect", "list_port": 65536}, "imex_list_port is 65536; use a number from 1 to 65535"),
         ({"phase": "inspect", "tls": "site", "tls_files": {"key": "/nowhere"}}, "files, key: /nowhere cannot be read"),
         ({"phase": "inspect", "tls": "site"}, "imex_tls_files: key is missing; set it to a file"),
-        ({"phase": "certificate", "tls": "ca"}, "imex_tls ca needs imex_tls_ca_dir of localhost; set it in group"),
+        ({"phase": "inspect", "tls": "ca"}, "imex_tls ca needs imex_tls_ca_dir of localhost; set it in group"),
     ],
 )
 def test_a_wrong_option_fails_with_one_sentence(run: Any, options: dict[str, Any], sentence: str) -> None:
@@ -125,26 +130,29 @@ def test_check_mode_before_anything_was_accepted_warns(run: Any) -> None:
 
 
 UNCHANGED: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
-# What an unchanged tray returns in any phase, without facts of its own.
-ROW: dict[str, Any] = {
-    **{"facts": facts(0, 2), "running": True, "approved": True, "pending": [], "restart_clique": []},
-    **{"sha256": None, "record": None, "peers": {}, "reload": False, "started": False},
+# What an unchanged tray returns in any phase but inspect, without facts of its own.
+ROW: dict[str, Any] = {"facts": facts(0, 2), "running": True, "sha256": None, "reload": False, "started": False}
+# What the controller makes of its report.
+DIFFERENCE: dict[str, Any] = {
+    **ROW,
+    **{"approved": True, "pending": [], "restart_clique": [], "record": None, "peers": {}, "offer": None},
 }
 
 
 def healthy(clique: Clique, tray: str) -> dict[str, Any]:
-    """What a tray of the fabric file in the desired state returns."""
+    """What the controller makes of the report of a tray of the fabric file in the desired state."""
     number, sha256 = clique.trays.index(tray), formats.digest(formats.render_nodes(clique.entries))
     observed = facts(number, len(clique.trays))
     for peer in observed["peers"]:
         peer["host"] = clique.entries[peer["id"]]
-    observed["nodes"].update(entries=list(clique.entries), sha256=sha256)
+    observed["nodes"].update(entries=list(clique.entries), sha256=sha256, read_sha256=sha256)
     record = {"clique": clique.name, "generation": 7, "sha256": sha256, "owner": "domain"}
-    return {**ROW, "facts": observed, "sha256": sha256, "record": record}
+    return {**DIFFERENCE, "facts": observed, "sha256": sha256, "record": record}
 
 
 def inspected(run: Any, tray: str, phase: str = "inspect", **more: Any) -> None:
     row = {"failed": False, "running": True, "restart_clique": ["the list"], "record": None, "peers": {}, **more}
+    row = {"host": tray, "owner": "domain", "allowed": [], **row}
     imex_run_store.write_row(str(constants.DEFAULT_LOCAL_TMP), run.play, phase, tray, row)
 
 
@@ -174,7 +182,9 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert run("r01t02", phase="stop_and_write")["failed"] is False
     # A tray that reaches the next phase is left unchanged too.
     assert run("r01t01", phase="start")["blocked"] is True
-    text = run(TRAYS[1], phase="report", left=["r01t02"])["text"]
+    # From a play of its own too.
+    run.of_play._uuid, unchanged = "another", {"play": run.play}
+    text = run(TRAYS[1], phase="report", left=["r01t02"], unchanged=unchanged)["text"]
     assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
@@ -216,11 +226,11 @@ def test_a_part_of_a_clique_does_not_leave_its_imex_domain(
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
     row = {key: value(fabric) if callable(value) else value for key, value in row.items()}
     given = {"pending": ["stop nvidia-imex.service"], "peers": recorded(fabric, "r01t02"), **row}
-    for phase in ("inspect", "preview"):
-        inspected(run, "r01t01", phase, **given)
-    change, preview = (
-        run("r01t01", phase=phase, owner=owner, allow_outdated=allowed) for phase in ("stop_and_write", "evaluate")
-    )
+    given |= {"owner": owner, "allowed": allowed, "placed": fabric}
+    given["fabric_file"] = fabric if owner in domain.LIST_OWNERS else None
+    inspected(run, "r01t01", **given)
+    change = run("r01t01", phase="stop_and_write", owner=owner, allow_outdated=allowed)
+    preview = run("r01t01", phase="pending")["pending"]["r01t01"]
     assert ("refused" in preview, preview["pending"]) == (refused, bool(given["pending"]))
     assert bool(calls) is (not refused and bool(given["pending"]))
     if refused:
@@ -235,7 +245,7 @@ def test_a_tray_that_leaves_reads_the_records_of_those_outside_the_run(
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t02"])
     run("r01t02", phase="inspect", owner="none")
-    assert calls[0]["plan"]["outside"] == list(recorded(fabric, "r01t01"))
+    assert calls[0]["asked"]["outside"] == list(recorded(fabric, "r01t01"))
 
 
 def test_a_wrong_variable_ends_the_role_before_any_row_counts(run: Any) -> None:
@@ -252,10 +262,10 @@ def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: An
     given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
     peers = recorded(given["fabric_file"], "r01t03")
     for tray in TRAYS:
-        inspected(run, tray, pending=["stop nvidia-imex.service"], peers=peers)
+        inspected(run, tray, owner="none", pending=["stop nvidia-imex.service"], peers=peers)
     assert [run(tray, **given)["failed"] for tray in TRAYS] == [True, False]
     # One that has left before reports nothing.
-    inspected(run, "r01t01", pending=[], running=False)
+    inspected(run, "r01t01", owner="none", pending=[], running=False)
     assert run("r01t02", **given)["failed"] is True
 
 
@@ -338,31 +348,21 @@ def test_a_tray_without_a_node_list_is_unchanged_alone(run: Any, row: dict[str, 
     assert compare(run) == hosts
 
 
-def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: pytest.fail("was read"))
-    steady(run, fabric)
-    run.localhost.update(imex_tls_ca_dir="/srv/ca", fabric_file=fabric)
-    result = run("r01t01", phase="certificate", tls="ca")
-    assert result["certificate"]["subject_alt_name"] == ["IP:10.0.1.1", "DNS:r01t01"]
-    # Its row is of an earlier run.
-    assert compare(run) == []
-
-
 def test_certificates_that_are_not_made_yet_are_pending_and_refuse_nothing(
     run: Any, on_trays: list[dict[str, Any]], fabric: str, tmp_path: Path
 ) -> None:
     given: dict[str, Any] = {"owner": "none", "tls": "ca"}
     run.localhost.update(imex_tls_ca_dir=str(tmp_path), fabric_file=fabric)
-    run("r01t01", phase="preview", **given)
-    assert set(on_trays[0]["tls"]) == {"key", "certificate", "authority"}
-    inspected(run, "r01t01", "preview", pending=[])
-    assert run("r01t01", phase="evaluate", **given) == {**UNCHANGED, "pending": True, "reasons": ["certificates"]}
+    result = run("r01t01", phase="inspect", **given)
+    assert result["certificate"]["subject_alt_name"] == ["IP:10.0.1.1", "DNS:r01t01"]
+    assert run("r01t01", phase="pending")["pending"]["r01t01"]["reasons"] == ["the list", "certificates"]
     # Of a new tray alone.
     (tmp_path / "ca.key").write_text("a key\n")
-    assert run("r01t01", phase="evaluate", **given)["pending"] is False
-    run("r01t01", phase="inspect", check=True, **given)
+    run("r01t01", phase="inspect", **given)
+    assert run("r01t01", phase="pending")["pending"]["r01t01"]["reasons"] == ["the list"]
+    run("r01t01", phase="prepare", check=True, **given)
     with pytest.raises(AnsibleActionFail, match=r"r01t01\.key cannot be read"):
-        run("r01t01", phase="inspect", **given)
+        run("r01t01", phase="prepare", **given)
 
 
 NO_START = facts(processes=[], answers={}, version="570.172.08")
@@ -391,9 +391,13 @@ def test_the_controller_fails_a_tray_by_its_findings(
     run: Any, monkeypatch: Any, answer: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(ActionModule, "_execute_module", lambda *_arguments, **_named: {"changes": [], **answer})
-    result = run("r01t01", phase="inspect")
+    result = run("r01t01", phase="prepare")
     assert result["failed"] is True
     assert result["msg"].startswith(message)
+    # It is found, and fails the change.
+    assert run("r01t01", phase="inspect")["failed"] is False
+    assert compare(run) == []
+    assert run("r01t01", phase="pending")["pending"]["r01t01"]["pending"] is True
 
 
 @pytest.mark.parametrize(
@@ -420,13 +424,9 @@ def test_imex_per_job_has_one_list_of_members_and_names_a_tray_that_misses_it(
     change = functools.partial(run, "r01t01", owner="job", allow_outdated=allowed)
     change(phase="inspect")
     clique = clique_of(fabric)
-    desired, outside = calls[0]["desired"], calls[0]["plan"]["outside"]
-    assert (desired["nodes"], desired["entries"], desired["own"]) == (
-        clique.slurm_nodes,
-        clique.entries,
-        clique.entries[0],
-    )
-    assert outside == [clique.entry_of(tray) for tray in clique.trays if tray not in hosts]
+    asked = calls[0]["asked"]
+    assert (asked["own"], asked["owner"]) == (clique.entries[0], "job")
+    assert asked["outside"] == [clique.entry_of(tray) for tray in clique.trays if tray not in hosts]
     row = {"restart_clique": [], "pending": ["write the program"], "running": False}
     away = [tray for tray in clique.trays if tray not in hosts]
     inspected(run, "r01t01", **row, peers=recorded(fabric, *away) if away else {})
@@ -436,6 +436,8 @@ def test_imex_per_job_has_one_list_of_members_and_names_a_tray_that_misses_it(
     assert [entry["code"] for entry in result["findings"]] == codes
     changes = codes != ["imex_clique_partial"]
     assert [entry["phase"] for entry in calls[1:]] == ["stop_and_write"] * changes
+    desired = calls[-1].get("desired", {"nodes": clique.slurm_nodes, "entries": clique.entries})
+    assert (desired["nodes"], desired["entries"]) == (clique.slurm_nodes, clique.entries)
     # It has no daemon to start.
     assert run("r01t01", phase="start", owner="job")["skipped"] is True
 
@@ -458,28 +460,35 @@ def test_an_unchanged_clique_of_imex_per_job_needs_no_other_task(run: Any, fabri
 def on_trays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of each run of the module on a tray, which returns a tray whose list must change."""
     given: list[dict[str, Any]] = []
-    row = {**ROW, "restart_clique": ["the list"]}
+    report = imex_fleet.report(facts(0, 2))
+    row = {**DIFFERENCE, "restart_clique": ["the list"]}
+    row["pending"] = ["the list"]
+    monkeypatch.setattr(difference, "difference", lambda *_: {**row, "findings": []})
 
     def execute(_self: Any, module_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
         assert module_name == "rackscale.nvlink.imex_domain"
         checked = ArgumentSpecValidator({**ARGUMENT_SPEC, **TRAY_SPEC}).validate(module_args)
         assert not checked.error_messages
         given.append(checked.validated_parameters)
-        return {"changed": False, "row": dict(row), "findings": []}
+        is_read = module_args["phase"] in ("inspect", "prepare")
+        return {"changed": False, "row": {"report": report} if is_read else dict(ROW), "findings": []}
 
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
     return given
 
 
-def test_a_tray_that_dies_after_its_preview_is_outdated(run: Any, on_trays: list[dict[str, Any]]) -> None:
-    """Its preview does not count as its part in the change."""
+def test_a_tray_that_dies_while_it_is_drained_is_outdated(run: Any, on_trays: list[dict[str, Any]]) -> None:
+    """What was read before that does not count as its part in the change."""
     for tray in TRAYS:
-        assert run(tray, phase="preview") == UNCHANGED
-    assert {(entry["phase"], entry["plan"]["allow_jobs"]) for entry in on_trays} == {("inspect", True)}
-    result = run("r01t01", phase="evaluate")
-    reasons = ["the list", "generation 1 of the list"]
-    assert result == {**UNCHANGED, "pending": True, "reasons": reasons}
+        assert run(tray, phase="inspect") == {**UNCHANGED, "failed": False}
+    assert {(entry["phase"], entry["asked"]["nodes"], entry["asked"]["package"]) for entry in on_trays} == {
+        ("inspect", (), None)
+    }
+    due = {"pending": True, "reasons": ["the list", "the list", "generation 1 of the list"]}
+    assert run("r01t01", phase="pending")["pending"] == dict.fromkeys(TRAYS, due)
     run("r01t01", phase="inspect")
+    run("r01t01", phase="prepare")
+    assert (on_trays[-1]["asked"]["nodes"], on_trays[-1]["asked"]["package"]) == (TRAYS, "")
     result = run("r01t01", phase="stop_and_write")
     assert [(note["code"], note["tray"]) for note in result["findings"]] == [("imex_list_outdated", "r01t02")]
     assert on_trays[-1]["plan"]["restart_clique"] is True
@@ -517,10 +526,12 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     config = tmp_path / "config.cfg.j2"
     config.write_text("SERVER_PORT={{ 50000 + 100 }}\n")
     given = {"ctl_timeout": "2", "tls": "site", "tls_files": paths, "config_template": str(config)}
-    run("r01t01", phase="inspect", **given)
-    options, plan = on_trays[0], on_trays[0]["plan"]
+    run("r01t01", phase="prepare", **given)
+    run("r01t01", phase="stop_and_write", **given)
+    asked, options = on_trays[0]["asked"], on_trays[1]
     desired, clique = options["desired"], clique_of(fabric)
-    assert (plan["ctl_timeout"], plan["slurm_nodes"]) == (2.0, TRAYS)
+    assert (asked["ctl_timeout"], asked["nodes"], on_trays[0]["desired"]) == (2.0, TRAYS, {})
+    assert {formats.CONFIG_FILE, domain.PROGRAM, *domain.TLS_FILES.values()} <= set(asked["files"])
     assert (desired["list_port"], desired["files"][formats.CONFIG_FILE]) == (50006, "SERVER_PORT=50100\n")
     assert (desired["clique"], list(desired["entries"]), desired["own"]) == (
         "r01",
@@ -538,14 +549,12 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
         ({"channels": [-1]}, "imex_channels: [-1] has a number out of range"),
     ],
 )
-def test_an_error_on_the_controller_is_a_refusal_and_fails_no_tray(
-    run: Any, wrong: dict[str, Any], sentence: str
-) -> None:
-    for phase in ("preview", "evaluate"):
-        result = run("r01t01", phase=phase, **wrong)
-        assert (result["pending"], result.get("failed")) == (True, None)
-        assert result["reasons"][0].startswith(sentence)
-        assert result["refused"] == result["reasons"][0]
+def test_an_error_on_the_controller_is_a_refusal(run: Any, wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=re.escape(sentence)):
+        run("r01t01", phase="inspect", **wrong)
+    result = run("r01t01", phase="pending")["pending"]["r01t01"]
+    assert (result["pending"], result["reasons"]) == (True, [result["refused"]])
+    assert result["refused"].startswith(sentence)
 
 
 def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
@@ -564,6 +573,33 @@ def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
 RACK = ["r01t01", "r01t02", "r01t03", "r01t04"]
 
 
+class Written(Host):
+    """The states of the files that a change would write on an empty tray."""
+
+    def __init__(self) -> None:
+        super().__init__(check=True)
+        self.states: dict[str, Any] = {}
+
+    def file(self, path: str, data: bytes | None, *_owner: Any, mode: int = 0o644, **_more: Any) -> bool:
+        if data is not None:
+            digest = hashlib.sha256(data).hexdigest()
+            self.states[path] = {"sha256": digest, "mode": mode, "uid": 0, "gid": 0}
+        return False
+
+
+def report_of(clique: Clique, tray: str, fabric: str) -> dict[str, Any]:
+    """The report of a tray of the fabric file in the desired state."""
+    known, host = healthy(clique, tray), Written()
+    record = {**known["record"], "nodes": formats.NODES_FILE, "channels": [], "since": 1.0}
+    made = imex_fleet.report(known["facts"], record=record, approved=True, programs=[reporting.PYTHON])
+    values = role_variables.values(variables_of(tray, fabric), dict)
+    desired = desired_state(values, dict.fromkeys(domain.TEMPLATES.values(), ""), clique, tray, {})
+    offer = packages.Offer("nvidia-imex", f"{imex_fleet.VERSION}-1")
+    asked = reporting.Options("domain")
+    imex_tray.Tray(desired, host, asked).stop_and_write(made, 7, False, offer)
+    return {**made, "files": host.states}
+
+
 class Rack:
     """A clique in the desired state, whose phases run on the controller as in a play; ``answer``: of the module."""
 
@@ -578,8 +614,8 @@ class Rack:
 
     def play(self) -> None:
         play = Play.load({"hosts": "all", "gather_facts": False})
-        reached = list(RACK)
-        for phase in ("inspect", "stop_and_write", "start", "wait", "verdict"):
+        reached, self.play_id = list(RACK), play._uuid
+        for phase in ("inspect", "prepare", "stop_and_write", "start", "wait", "verdict"):
             for tray in list(reached):
                 action = action_of(play, False, phase=phase)
                 action._execute_module = functools.partial(self._execute, tray, phase)  # type: ignore[method-assign]
@@ -590,7 +626,9 @@ class Rack:
 
     def _execute(self, tray: str, phase: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
         self.plans[tray, phase] = module_args["plan"]
-        return self.answer(tray, phase, healthy(self.clique, tray))
+        if phase in ("inspect", "prepare"):
+            return self.answer(tray, phase, {"report": report_of(self.clique, tray, str(self.fabric))})
+        return self.answer(tray, phase, {**ROW, "facts": healthy(self.clique, tray)["facts"]})
 
 
 @pytest.fixture(scope="module")
@@ -615,12 +653,22 @@ JSON = st.recursive(
 )
 
 
-@given(st.data(), st.sampled_from(RACK), st.sampled_from(["inspect", "stop_and_write", "start", "wait"]))
+def test_a_clique_in_the_desired_state_is_read_and_left_alone(store: Path) -> None:
+    rack = Rack(store, lambda _tray, _phase, row: {"changed": False, "changes": [], "findings": [], "row": row})
+    rack.play()
+    rows = imex_run_store.read_rows(str(constants.DEFAULT_LOCAL_TMP), rack.play_id, "inspect", RACK)
+    assert [row["pending"] for row in rows.values()] == [[]] * len(RACK)
+    assert {phase for _tray, phase in rack.plans} == {"inspect", "prepare"}
+    assert not [result for result in rack.results.values() if result.get("failed") or result["findings"]]
+
+
+@given(st.data(), st.sampled_from(RACK), st.sampled_from(["inspect", "prepare", "stop_and_write", "start", "wait"]))
 def test_an_answer_of_another_shape_is_a_failure_of_that_tray_alone(
     store: Path, data: st.DataObject, liar: str, lying: str
 ) -> None:
     """The others get and return what they do where that tray fails."""
-    lost = [field for field in imex_rows._REQUIRED[lying] if field != "sha256"]
+    reads = lying in ("inspect", "prepare")
+    lost = ["report"] if reads else [field for field in imex_rows._REQUIRED[lying] if field != "sha256"]
     wrong = data.draw(st.sampled_from(["answer", "row", *lost]))
     value = data.draw(JSON.filter(lambda value: value not in (True, False)) if wrong in ROW else JSON)
 
@@ -663,25 +711,31 @@ def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: s
         answer: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "row": row}
         if tray != liar:
             return answer
-        observed = row["facts"]
+        observed = row.get("report", row)["facts"]
         entries = list(observed["nodes"]["entries"])
+        observed["running"] = data.draw(st.booleans())
         observed["nodes"]["entries"] = data.draw(st.permutations(entries) | st.just(entries))
         observed["nodes"]["sha256"] = data.draw(st.sampled_from([observed["nodes"]["sha256"], "0" * 64, None]))
+        observed["nodes"]["read_sha256"] = data.draw(st.sampled_from([observed["nodes"]["sha256"], "0" * 64, None]))
         observed["version"] = data.draw(st.sampled_from([observed["version"], "1.2.3", None]))
         observed["state"] = data.draw(st.sampled_from(["ready", "init_gpu", "waiting_for_recovery", None]))
         observed["ready"] = data.draw(st.booleans())
         observed["peers"] = [{**peer, "connection": data.draw(WORDS)} for peer in observed["peers"]]
         names = st.sampled_from([*entries, "198.51.100.250"])
-        row.update(
-            running=data.draw(st.booleans()),
-            approved=data.draw(st.booleans()),
-            pending=data.draw(st.sampled_from([[], ["change a file"]])),
-            restart_clique=data.draw(st.sampled_from([[], ["the list"]])),
-            sha256=data.draw(st.sampled_from([row["sha256"], "0" * 64, None])),
-            record=data.draw(st.none() | RECORDS),
-            peers=data.draw(st.dictionaries(names, RECORDS, max_size=4)),
-            started=data.draw(st.booleans()),
-        )
+        if report := row.get("report"):
+            report.update(
+                approved=data.draw(st.booleans()),
+                files=data.draw(st.sampled_from([{}, report["files"]])),
+                record=data.draw(st.none() | RECORDS),
+                peers=data.draw(st.dictionaries(names, RECORDS, max_size=4)),
+                local=data.draw(st.booleans()),
+            )
+        else:
+            row.update(
+                running=data.draw(st.booleans()),
+                sha256=data.draw(st.sampled_from([row["sha256"], "0" * 64, None])),
+                started=data.draw(st.booleans()),
+            )
         if data.draw(st.booleans()):
             answer.update(failed=True, msg="A fault")
         return answer
@@ -705,8 +759,8 @@ def test_the_end_of_each_phase_lies_above_its_waits() -> None:
     for wait, limit in (("ready_wait", 3600), ("start_wait", 3600), ("ctl_timeout", 600)):
         options = {"ctl_timeout": 10.0, "ready_wait": 60.0, "start_wait": 15.0, "manage_package": True, wait: limit}
         options = {f"imex_{name}": value for name, value in options.items()}
-        ends = {phase: phases.seconds(phase, options) for phase in ("inspect", "stop_and_write", "start", "wait")}
+        ends = {phase: phases.seconds(phase, options) for phase in ("prepare", "stop_and_write", "start", "wait")}
         assert ends["wait"] >= options["imex_ready_wait"] + 2 * options["imex_ctl_timeout"] + 60
         assert ends["start"] >= options["imex_start_wait"] + 2 * options["imex_ctl_timeout"] + 60
-        assert ends["inspect"] >= packages.INSTALL_SECONDS + 2 * options["imex_ctl_timeout"] + 60
+        assert ends["prepare"] >= packages.INSTALL_SECONDS + 2 * options["imex_ctl_timeout"] + 60
         assert ends["stop_and_write"] >= 4 * packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS

@@ -71,7 +71,7 @@ def desire(**more: Any) -> domain.DesiredState:
 
 
 def table(given: domain.DesiredState) -> dict[str, str | None]:
-    return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", OFFER).items()}
+    return {path: text for path, (text, _mode) in domain.files_of(given, OFFER).items()}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_each_owner_removes_the_files_of_the_others(owner: str, paths: set[str],
     assert {path for path, text in table(given).items() if text is not None} == paths
     assert given.ports_to_open == ports
     assert table(replace(given, pin_package=False))[packages.APT_PIN] is None
-    files_of = domain.files_of(given, "", None).items()
+    files_of = domain.files_of(given, None).items()
     texts = {path: TLS[name] if path in paths else None for name, path in domain.TLS_FILES.items()}
     assert {path: entry for path, entry in files_of if path.startswith("/etc/nvidia")} == {
         path: (text, 0o600) for path, text in texts.items()
@@ -198,8 +198,10 @@ def test_a_difference_restarts_the_clique_or_one_daemon(
     more: dict[str, Any], change: dict[str, Any], config: str, clique: list[str], own: list[str] | None
 ) -> None:
     """config: what config.cfg has on the tray besides the keys of the command service."""
-    present = f"IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n{config}"
-    found = domain.difference(desire(**more), {**tray(0, 4), **change}, present, None)
+    text = f"IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n{config}"
+    present = tray(0, 4, config={"path": formats.CONFIG_FILE, "text": text})["config"]
+    observed = {**tray(0, 4), "config": present, **change}
+    found = domain.difference(desire(**more), observed, None)
     assert found.restart_clique == clique
     assert own is None or found.restart == own
     assert found.stop is (own == STOP)
@@ -236,13 +238,13 @@ def test_another_owner_and_an_unknown_driver_block_a_change(
 
 def test_changed_driver_options_need_a_reboot() -> None:
     given = desire(channel_count=64, create_channel0=True)
-    params = "ImexChannelCount: 2048\nCreateImexChannel0: 1\n"
+    params = {"ImexChannelCount": "2048", "CreateImexChannel0": "1"}
     found = domain.reboot_needed(given, params, False)
     assert found is not None
     assert worded(found)["message"].startswith("NVreg_ImexChannelCount of ")
-    assert domain.reboot_needed(given, "ImexChannelCount: 64\nCreateImexChannel0: 1\n", True) is None
-    assert domain.reboot_needed(given, None, False) is None
-    assert domain.reboot_needed(given, None, True) is not None
+    assert domain.reboot_needed(given, {**params, "ImexChannelCount": "64"}, True) is None
+    assert domain.reboot_needed(given, {}, False) is None
+    assert domain.reboot_needed(given, {}, True) is not None
     assert domain.reboot_needed(desire(), params, True) is None
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import itertools
 import json
@@ -35,6 +36,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     job_host,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, failure, main, state, wait
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import programs
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import domain_json
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +64,17 @@ def named(options: dict[str, Any]) -> dict[str, Any]:
 def desire(owner: str = "job", members: Any = TRAYS, **options: Any) -> domain.DesiredState:
     """The desired state of a tray of r01, by members of the clique and options of IMEX per job."""
     nodes, entries = zip(*members)
-    return domain.DesiredState(owner, "r01", entries, nodes=nodes, job={**OPTIONS, **named(options)})
+    job = {**OPTIONS, **named(options)}
+    program = base64.b64encode(programs.of_job(job["imex_job_python"])).decode() if owner == "job" else ""
+    return domain.DesiredState(owner, "r01", entries, nodes=nodes, job=job, job_program=program)
+
+
+def findings(desired: domain.DesiredState, allow_jobs: bool = False) -> list[Any]:
+    return job_host.findings_of(desired, job_host.read(desired.owner, desired.job, desired.nodes), allow_jobs)
+
+
+def made(desired: domain.DesiredState, generation: int = 0) -> dict[str, tuple[bytes | None, int]]:
+    return job_host.files_of(desired, generation, job_host.read(desired.owner, desired.job, desired.nodes))
 
 
 SETTINGS = state.Settings("r01", TRAYS)
@@ -312,7 +324,7 @@ def test_settings_of_slurm_conf_that_imex_per_job_needs_are_findings(
     (tray / "more.conf").write_text(lines)
     with (tray / "slurm.conf").open("a") as conf:
         conf.write("Include more.conf\n")
-    found = job_host.findings_of(desire(**_folders(tray), **options), False)
+    found = findings(desire(**_folders(tray), **options))
     assert [entry["code"] for entry in found] == codes
 
 
@@ -446,16 +458,16 @@ def _folders(tray: Path) -> dict[str, str]:
 def _present(tray: Path, check: bool = False, **options: Any) -> list[str]:
     """Install the program; what changed."""
     host, desired = Host(check), desire(**{**_folders(tray), **options})
-    assert [*job_host.findings_of(desired, False), *job_host.uncalled(desired)] == []
-    job_host.write(job_host.files_of(desired, 1), host)
+    assert [*findings(desired), *job_host.uncalled(desired, job_host.read("job", desired.job, desired.nodes))] == []
+    job_host.write(made(desired, 1), host)
     return host.changes
 
 
 def _absent(tray: Path, check: bool = False) -> list[str]:
     (tray / "slurm.conf").unlink(missing_ok=True)
     host, desired = Host(check), desire("none", **_folders(tray))
-    assert job_host.findings_of(desired, False) == []
-    job_host.leave(desired, job_host.files_of(desired, 0), host, False)
+    assert findings(desired) == []
+    job_host.leave(desired, made(desired), host, None, False)
     return host.changes
 
 
@@ -482,7 +494,7 @@ def test_the_program_is_installed_once_and_starts(tray: Path, monkeypatch: pytes
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
     assert _present(tray) == []
-    monkeypatch.setattr(job_files, "_MAIN", f"{job_files._MAIN}# another version\n")
+    monkeypatch.setattr(programs, "_MAIN", f"{programs._MAIN}# another version\n")
     assert _present(tray) == [f"change {job_files.PROGRAM}"]
 
 
@@ -571,8 +583,9 @@ def test_a_slurm_conf_that_would_not_run_the_program_is_a_finding(
     if conf:
         (tray / "slurm.conf").write_text(conf.format(tray))
     desired = desire(**_folders(tray))
-    assert [note["code"] for note in job_host.findings_of(desired, False)] == codes
-    missing = [note["values"]["lines"] for note in (job_host.uncalled(desired) if conf else [])]
+    assert [note["code"] for note in findings(desired)] == codes
+    uncalled = job_host.uncalled(desired, job_host.read("job", desired.job, desired.nodes)) if conf else []
+    missing = [note["values"]["lines"] for note in uncalled]
     assert missing == ([lines.format(tray)] if lines else [])
 
 
@@ -596,15 +609,15 @@ def test_a_file_that_slurm_conf_names_alone_is_emptied(tray: Path) -> None:
     _present(tray)
     desired = desire("none", **_folders(tray))
     host = Host(False)
-    job_host.leave(desired, job_host.files_of(desired, 0), host, False)
-    assert [note["code"] for note in job_host.findings_of(desired, False)] == ["slurm_conf_advice"] * 2
+    job_host.leave(desired, made(desired), host, None, False)
+    assert [note["code"] for note in findings(desired)] == ["slurm_conf_advice"] * 2
     assert (tray / "prolog.d" / job_files.NAME).read_text() == job_files.NOOP
 
 
 def test_a_job_with_its_daemon_blocks_another_owner(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state.write_state({"job": "7"})
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    found = [job_host.findings_of(desire("none", **_folders(tray)), allow_jobs) for allow_jobs in (False, True)]
+    found = [findings(desire("none", **_folders(tray)), allow_jobs) for allow_jobs in (False, True)]
     assert [[note["code"] for note in notes] for notes in found] == [["jobs_running"], []]
 
 
@@ -651,7 +664,7 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
     try:
         locked.wait(60)
         with pytest.raises((job_host.Blocked, formats.ImexError)) if expected else contextlib.nullcontext() as found:
-            job_host.leave(desired, job_host.files_of(desired, 0), Host(False), allow_jobs)
+            job_host.leave(desired, made(desired), Host(False), None, allow_jobs)
         assert str(found and found.value).startswith(expected or "None")
         assert stopped.is_set() is not bool(expected)
         assert expected or (state.read_state(), (tray / "nodes").exists()) == (None, False)
@@ -667,12 +680,12 @@ def test_a_change_of_owner_waits_for_a_prolog_that_has_no_daemon_yet(
 def test_the_list_of_a_job_that_died_with_the_tray_goes_at_boot(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd-tmpfiles itself, as at boot and at any other time."""
     nodes = tray / "100% list.cfg"
-    made = tray / "tmpfiles.conf"
+    conf = tray / "tmpfiles.conf"
     desired = replace(desire(), files={formats.CONFIG_FILE: f"IMEX_NODE_CONFIG_FILE={nodes}\n"})
-    made.write_text(str(domain.files_of(desired, "", None)[domain.TMPFILES][0]))
+    conf.write_text(str(domain.files_of(desired, None)[domain.TMPFILES][0]))
     nodes.write_text("10.0.0.1\n")
     for flags, left in (((), True), (("--boot",), False)):
-        subprocess.run(["systemd-tmpfiles", *flags, "--remove", str(made)], check=True, timeout=60)
+        subprocess.run(["systemd-tmpfiles", *flags, "--remove", str(conf)], check=True, timeout=60)
         assert nodes.exists() is left
 
 

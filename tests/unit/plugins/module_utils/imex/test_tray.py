@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host,
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
     domain,
+    firewall,
+    formats,
     installing,
     job_files,
     job_host,
+    packages,
     processes,
+    reporting,
     slurm_jobs,
     starting,
     survey,
@@ -26,7 +32,18 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import difference
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
+
+
+def tray_of(desired: domain.DesiredState, check: bool = False) -> tray.Tray:
+    return tray.Tray(desired, Host(check), reporting.Options(desired.owner, job=desired.job))
+
+
+def due(desired: domain.DesiredState, found: Any, **more: Any) -> Any:
+    """The row of a tray with this report, and the codes of its findings."""
+    row = difference.difference(desired, {**found, **more}, True)
+    return row, [note["code"] for note in row["findings"]]
 
 
 @pytest.mark.parametrize("record", [None, {"clique": "r01", "generation": 1, "sha256": "0" * 64}])
@@ -36,7 +53,7 @@ def test_a_tray_with_another_list_or_record_does_not_start(monkeypatch: pytest.M
     for sha256 in (desired.sha256, "0" * 64):
         monkeypatch.setattr(starting, "sha256_of", lambda _path, found=sha256: found)
         monkeypatch.setattr(starting, "read_record", lambda: record)
-        one = tray.Tray(desired)
+        one = tray_of(desired)
         with pytest.raises(HostError, match="is not the node list of clique r01; find what else writes that file"):
             starting.start(one, 1, False)
         assert one.host.changes == []
@@ -83,17 +100,14 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A tray with a daemon, which needs no change."""
-    observed: dict[str, Any] = {**imex_fleet.tray(), "findings": [], "package": None, "unit": None, "owners": []}
-    monkeypatch.setattr(tray.Tray, "facts", lambda _self: observed)
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference())
-    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], []))
-    monkeypatch.setattr(installing, "offer_for", lambda *_: (None, []))
-    return observed
+    """The report of a tray with a daemon, which needs no change."""
+    observed: dict[str, Any] = {**imex_fleet.tray(), "findings": [], "unit": None, "owners": []}
+    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference())
+    return imex_fleet.report(observed)
 
 
 @pytest.mark.parametrize(
-    ("owner", "record", "stop", "asks"),
+    ("owner", "record", "service", "asks"),
     [
         ("domain", None, False, True),
         # It leaves the domain, and so may others have.
@@ -103,66 +117,96 @@ def running(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     ],
 )
 def test_members_outside_the_run_are_asked_where_a_domain_changes(
-    monkeypatch: pytest.MonkeyPatch, running: Any, owner: str, record: Any, stop: bool, asks: bool
+    monkeypatch: pytest.MonkeyPatch, owner: str, record: Any, service: bool, asks: bool
 ) -> None:
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference(stop=stop))
-    monkeypatch.setattr(tray, "read_record", lambda: record)
+    read = imex_fleet.read(**({} if service else {"processes": [], "answers": {}, "unit": None}))
+    monkeypatch.setattr(survey, "survey", lambda **_options: read)
+    monkeypatch.setattr(reporting, "read_record", lambda: record)
     monkeypatch.setattr(boot, "query", dict.fromkeys)
-    one = tray.Tray(domain.DesiredState(owner=owner, job=imex_fleet.JOB))
-    assert one.inspect(["192.0.2.7"], [], True)["peers"] == ({"192.0.2.7": 50006} if asks else {})
+    options = reporting.Options(owner, outside=["192.0.2.7"], job={**imex_fleet.JOB, "imex_job_python": "/bin/true"})
+    assert reporting.report(Host(True), options)["peers"] == ({"192.0.2.7": 50006} if asks else {})
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        (("127.0.0.1", "198.51.100.12"), []),
-        (("198.51.100.11", "198.51.100.12"), ["imex_no_own_address"]),
-        # Its line and that of another tray are exchanged.
-        (("198.51.100.11", "127.0.0.1"), ["imex_no_own_address"]),
-    ],
-)
+@pytest.mark.parametrize(("local", "expected"), [(True, []), (False, ["imex_no_own_address"])])
 def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
-    running: Any, entries: tuple[str, ...], expected: list[str]
+    running: Any, local: bool, expected: list[str]
 ) -> None:
-    desired = domain.DesiredState("domain", "r01", entries, entries[0], job=imex_fleet.JOB)
-    found = tray.Tray(desired).inspect([], [], True)["findings"]
-    assert [note["code"] for note in found] == expected
+    """As where its line and that of another tray are exchanged."""
+    desired = domain.DesiredState("domain", "r01", ("198.51.100.11", "198.51.100.12"), "198.51.100.11")
+    desired = replace(desired, job=imex_fleet.JOB)
+    assert due(desired, running, local=local)[1] == expected
+    assert [boot.is_local(entry) for entry in ("127.0.0.1", "198.51.100.11")] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("major", "count", "loaded", "expected"),
     [
-        (None, None, 0, ["imex_channels_not_offered"]),
-        (None, 2048, 2048, ["imex_channels_not_offered"]),
-        (None, 0, 2048, ["imex_channels_not_offered", "imex_reboot_needed"]),
-        (None, 2048, 0, ["imex_reboot_needed"]),
-        (234, None, 0, []),
+        (None, None, "0", ["imex_channels_not_offered"]),
+        (None, 2048, "2048", ["imex_channels_not_offered"]),
+        (None, 0, "2048", ["imex_channels_not_offered", "imex_reboot_needed"]),
+        (None, 2048, "0", ["imex_reboot_needed"]),
+        (234, None, "0", []),
     ],
 )
 def test_channels_that_the_driver_does_not_offer_fail_unless_a_reboot_brings_them(
-    running: Any, monkeypatch: Any, major: int | None, count: int | None, loaded: int, expected: list[str]
+    running: Any, major: int | None, count: int | None, loaded: str, expected: list[str]
 ) -> None:
     """Or the role would say changed, and no device is created."""
-    running["channels"] = {"major": major, "devices": []}
-    desired = domain.DesiredState(
-        "domain", "r01", ("127.0.0.1",), "127.0.0.1", job=imex_fleet.JOB, channels=(0,), channel_count=count
-    )
-    reboot = domain.reboot_needed(desired, f"ImexChannelCount: {loaded}\n", False)
-    monkeypatch.setattr(tray.Tray, "_pending", lambda *_: ([], [reboot] if reboot else []))
-    found = tray.Tray(desired).inspect([], [], True)["findings"]
-    assert sorted(note["code"] for note in found) == expected
+    running["facts"]["channels"] = {"major": major, "devices": []}
+    entries = ("127.0.0.1",)
+    desired = domain.DesiredState("domain", "r01", entries, entries[0], channels=(0,), channel_count=count)
+    row, codes = due(replace(desired, job=imex_fleet.JOB), running, params={"ImexChannelCount": loaded})
+    assert sorted(codes) == expected
+    assert ("create channel0" in row["pending"]) is (major is not None)
 
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_a_member_without_changes_stops_with_its_clique(running: Any, stop: bool) -> None:
     entries = ("192.0.2.1", "192.0.2.2")
     desired = domain.DesiredState("domain", "r01", entries, job=imex_fleet.JOB, manage_firewall=False)
-    one = tray.Tray(desired, check=True)
-    assert one.stop_and_write(3, stop)["running"] is not stop
+    one = tray_of(desired, check=True)
+    assert one.stop_and_write(running, 3, stop)["running"] is not stop
     assert (f"stop {survey.UNIT}" in one.host.changes) is stop
     # Equal differences of several trays are shown once.
     (record,) = [text for path, text in one.host.after.items() if path.endswith("nvlink.json")]
     assert json.loads(record)["since"] == "its time"
+
+
+def test_what_is_due_is_what_the_change_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = dict.fromkeys((domain.DROP_IN, domain.SOCKET_UNIT, domain.SERVICE_UNIT, formats.CONFIG_FILE), "A=1\n")
+    monkeypatch.setattr(survey, "survey", lambda **_options: imex_fleet.read(processes=[], answers={}, unit=None))
+    ports = {"name": "ufw", "open": [50000], "opened": {"ufw": [50000, 50099]}}
+    monkeypatch.setattr(firewall, "read", lambda *_: ports)
+    entries = ("127.0.0.1", "192.0.2.2")
+    desired = domain.DesiredState(
+        "domain", "r01", entries, entries[0], ("a", "b"), imex_fleet.JOB, texts, channels=(0,), program="#!program\n"
+    )
+    asked = reporting.Options("domain", files=difference.paths(desired), ports=desired.ports, job=imex_fleet.JOB)
+    found = reporting.report(Host(True), asked)
+    one = tray_of(desired, check=True)
+    one.stop_and_write(found, 0, False, packages.Offer("nvidia-imex", f"{imex_fleet.VERSION}-1"))
+    row, _codes = due(desired, json.loads(json.dumps(found)))
+    assert row["pending"] == one.host.changes
+    assert {"write /usr/local/libexec/nvlink-imex", "open port 50005/tcp in ufw"} <= set(row["pending"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only files of root are as desired")
+def test_a_file_of_a_report_differs_as_it_does_on_the_tray(tmp_path: Path) -> None:
+    paths = {name: str(tmp_path / name) for name in ("same", "other", "open", "link", "dangling", "folder", "missing")}
+    for name in ("same", "other", "open"):
+        Path(paths[name]).write_text("other" if name == "other" else "text")
+        os.chmod(paths[name], 0o666 if name == "open" else 0o644)
+    os.symlink("same", paths["link"])
+    os.symlink("nowhere", paths["dangling"])
+    os.mkdir(paths["folder"])
+    states = {path: known for path in paths.values() if (known := reporting._state(path)) is not None}
+    for data in (b"text", None):
+        on_tray, planned = Host(True), difference._Plan(states)
+        for path in paths.values():
+            if (data, path) != (b"text", paths["dangling"]):
+                assert planned.file(path, data) is on_tray.file(path, data)
+        assert planned.changes == on_tray.changes
+        assert len(planned.changes) == (4 if data else 6)
 
 
 @pytest.mark.parametrize(("named", "codes"), [(True, []), (False, ["slurm_conf_inconsistent"])])
@@ -179,9 +223,11 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     desired = domain.DesiredState(
         "job", "r01", entries, entries[0], ("a", "b"), job, texts, manage_package=False, manage_firewall=False
     )
-    one = tray.Tray(desired, check=True)
-    observed = {"running": False, "package": None, "unit": None, "owners": []}
-    found = one.stop_and_write(3, False, observed)
+    desired = replace(desired, job_program="AA==")
+    one = tray_of(desired, check=True)
+    observed = {**imex_fleet.tray(processes=[], answers={}, package=None), "unit": None, "owners": [], "findings": []}
+    report = imex_fleet.report(observed, slurm=job_host.read("job", job, desired.nodes))
+    found = one.stop_and_write(report, 3, False)
     assert [note["code"] for note in found["findings"]] == codes
     last = [state.SETTINGS_FILE, job_files.PROGRAM, *(f"{folder}/{job_files.NAME}" for folder in folders.values())]
     assert one.host.changes[-4:] == [f"write {path}" for path in last]
@@ -190,9 +236,9 @@ def test_imex_per_job_writes_the_files_that_slurm_runs_last(tmp_path: Path, name
     assert (settings["generation"], settings["members"]) == (3, [["a", "127.0.0.1"], ["b", "192.0.2.2"]])
     assert boot.parse_record(one.host.after[state.SETTINGS_FILE]) == settings
     assert settings["sha256"] == domain.list_digest("job", ("a", "b"), entries)
-    pending, _findings = one._pending(observed, None, None)
     reported = ["the findings on slurm.conf (slurm_conf_inconsistent)"] * len(codes)
-    assert pending == [*one.host.changes, *reported]
+    observed["version"] = observed["driver_version"]
+    assert due(desired, report)[0]["pending"] == [*one.host.changes, *reported]
 
 
 @pytest.mark.parametrize(
@@ -224,10 +270,10 @@ def test_the_roles_own_prolog_is_no_other_owner(
     changes: dict[str, Any] = {} if runs else {"processes": [], "answers": {}}
     read = imex_fleet.read(prolog_files=[f"/etc/slurm/prolog.d/{name}"], unit=unit, **changes)
     monkeypatch.setattr(survey, "survey", lambda **_options: read)
-    one = tray.Tray(domain.DesiredState(owner=owner))
-    assert [entry["owner"] for entry in one.facts()["owners"]] == expected
+    observed = reporting.facts(reporting.Options(owner))[0]
+    assert [entry["owner"] for entry in observed["owners"]] == expected
     if owner == "job":
-        assert one._difference(one.facts(), None).stop is (expected == ["service"])
+        assert domain.difference(domain.DesiredState(owner), observed, None).stop is (expected == ["service"])
 
 
 def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
@@ -236,13 +282,13 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
     """With owner job: a daemon that no job had started, or another package."""
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    monkeypatch.setattr(tray.Tray, "_difference", lambda *_: domain.Difference(stop=True))
+    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference(stop=True))
     monkeypatch.setattr(tray.Tray, "_stop", lambda *_: pytest.fail("the daemon is stopped"))
     monkeypatch.setattr(job_host, "files_of", lambda *_: {})
     state.write_state({"job": "7"})
-    one = tray.Tray(domain.DesiredState(owner="job", job=imex_fleet.JOB))
+    one = tray_of(domain.DesiredState(owner="job", job=imex_fleet.JOB))
     with pytest.raises(job_host.Blocked) as found:
-        one.stop_and_write(3, False)
+        one.stop_and_write(running, 3, False)
     assert [note["code"] for note in found.value.findings] == ["jobs_running"]
 
 
@@ -252,6 +298,6 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
 def test_an_imex_of_the_drivers_version_needs_no_package(version: str, expected: list[str]) -> None:
     """Where the site installs IMEX itself, the ctl of R570 prints only 570.172 of 570.172.08."""
     desired = domain.DesiredState(owner="domain", manage_package=False)
-    observed = {"package": None, "installed": True, "version": version, "driver_version": "570.172.08"}
-    offer, findings = installing.offer_for(Host(True, 5), desired, observed)
+    observed: Any = {"package": None, "installed": True, "version": version, "driver_version": "570.172.08"}
+    offer, findings = installing.offer_of(desired, observed, None)
     assert (offer, [found["code"] for found in findings]) == (None, expected)

@@ -123,8 +123,7 @@ JOBS = {"failed": True, "msg": "Jobs run on this clique (12 (root))."}
 def test_a_clique_leaves_its_imex_domain_as_a_whole(rows: dict[str, Any], allowed: Any, words: str | None) -> None:
     """A job on some of its trays keeps the domain of all: Slurm sends jobs to the others too."""
     known = {tray: row(3, **{"owner": "none", "pending": ["stop"], **more}) for tray, more in rows.items()}
-    options = {"imex_owner": "none", "imex_allow_outdated": allowed}
-    found = imex_clique.leaves_partially(CLIQUE, known, options, TRAYS)
+    found = imex_clique.leaves_partially(CLIQUE, known, "none", allowed, TRAYS)
     assert (found and found["code"]) == (words and "imex_clique_partial")
     assert (words or "") in (found["message"] if found else "")
 
