@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parents[1] for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml"))
@@ -143,9 +144,9 @@ def test_each_playbook_with_a_play_on_localhost_requires_it() -> None:
     """Ansible drops the plays of hosts that --limit leaves out."""
     for path in CHECKOUT.glob("playbooks/*.yml"):
         text = "".join(file.read_text() for file in (path, path.parent / "phases" / path.name) if file.exists())
-        # Neither the play that checks the run, nor a variable that localhost has.
-        on_localhost = re.search(r"^  hosts:.*(?<!\[')localhost(?!:all)", text, re.MULTILINE)
-        assert bool(on_localhost) == ("localhost: false" not in text), path
+        # Not a variable that localhost has.
+        on_localhost = re.search(r"^  hosts:.*(?<!\[')localhost", text, re.MULTILINE)
+        assert bool(on_localhost) == CHECKS[path.stem].localhost, path
 
 
 def test_every_task_names_its_arguments() -> None:
