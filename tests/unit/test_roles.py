@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A role's defaults match its argument specification, and the example play of its README runs alone."""
+"""Each variable is read, a role's defaults match its specification, and the example play of its README runs alone."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS, OF_OWNER
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parents[1] for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml"))
@@ -40,11 +42,25 @@ def examples(role: Path) -> list[str]:
 
 
 @functools.cache
-def readers() -> set[str]:
-    """All words of what may read a role's variable: roles without defaults and documentation, playbooks, plugins."""
-    patterns = ("roles/*/[!dm]*/**/*", "playbooks/**/*.yml", "plugins/**/*.py")
-    paths = [path for pattern in patterns for path in CHECKOUT.glob(pattern) if path.name != "argument_specs.yml"]
-    return {word for path in paths if path.is_file() for word in re.findall(r"\w+", path.read_text("utf-8"))}
+def read() -> set[str]:
+    """All words of tasks, templates and plays, and of the templates in defaults; in plugins, all names in texts.
+
+    A name in a comment, a documentation or a message reads nothing.
+    """
+    paths = [path for folder in ("roles/*/[!m]*", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.*")]
+    files = [path.read_text("utf-8") for path in paths if path.suffix in (".yml", ".j2") and path.parent.name != "meta"]
+    texts = [re.sub(r"(?m)^([ -]*\w+:|\s*#.*)", "", text) for text in files]
+    for path in CHECKOUT.glob("plugins/**/*.py"):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        constants = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        texts += [text for text in constants if re.fullmatch(r"\w+", text) or text.startswith("{{")]
+    return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+@pytest.mark.parametrize("owner", OF_OWNER)
+def test_an_option_is_read_under_its_own_name(owner: str) -> None:
+    left = OF_OWNER[owner].keys() - read()
+    assert [f"{name}: read it in a task, template or plugin, which nothing does" for name in left] == []
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
@@ -57,10 +73,6 @@ def test_an_option_of_a_role_is_complete(role: Path) -> None:
             missing.append(f"{name}: write its default into defaults/main.yml")
         elif defaults.get(name) != option.get("default", defaults.get(name)):
             missing.append(f"{name}: write the same default into defaults/main.yml and meta/argument_specs.yml")
-        # The role imex gives modules some variables by the rest of their names, and its templates by what they make.
-        rest = name.removeprefix("imex_")
-        if not {name, rest, rest.removeprefix("job_"), rest.removesuffix("_template")} & readers():
-            missing.append(f"{name}: read it in a task, template or plugin, which nothing does")
     assert missing == []
 
 
@@ -143,9 +155,9 @@ def test_each_playbook_with_a_play_on_localhost_requires_it() -> None:
     """Ansible drops the plays of hosts that --limit leaves out."""
     for path in CHECKOUT.glob("playbooks/*.yml"):
         text = "".join(file.read_text() for file in (path, path.parent / "phases" / path.name) if file.exists())
-        # Neither the play that checks the run, nor a variable that localhost has.
-        on_localhost = re.search(r"^  hosts:.*(?<!\[')localhost(?!:all)", text, re.MULTILINE)
-        assert bool(on_localhost) == ("localhost: false" not in text), path
+        # Not a variable that localhost has.
+        on_localhost = re.search(r"^  hosts:.*(?<!\[')localhost", text, re.MULTILINE)
+        assert bool(on_localhost) == CHECKS[path.stem].localhost, path
 
 
 def test_every_task_names_its_arguments() -> None:

@@ -13,15 +13,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")
+_TAGS = {"always", *CHECKS["site"].tags}
 # Tags of parts of a phase, as in the playbooks and roles of the phase.
 PARTS = {
-    "slurm": ("tiers",),
-    "kubernetes": ("preflight", "crds", "release", "checks", "probe", "topology"),
-    "verify": ("trays", "quick"),
+    phase: [tag for tag in CHECKS[phase].tags if tag in _TAGS.difference(PHASES)] for phase in PHASES if phase in CHECKS
 }
 # Variables of localhost that decide what a run does; on trays alone they would have no effect.
 OF_LOCALHOST = (
@@ -35,7 +35,6 @@ OF_LOCALHOST = (
     "tray_reading",
 )
 NO_KUBECONFIG = "no such file on the controller"
-_TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specification
     OWN_FACTS,
     OWN_PREFIXES,
     OWNERS,
+    PATTERNS,
     VARIABLES,
     words,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
-
-PATTERNS = {
-    "dra_driver_tray_hosts": "nvlink",
-    "fabric_hosts": "trays",
-    "imex_hosts": "nvlink",
-    "site_tray_hosts": "trays:nvlink",
-    "slurm_controller_hosts": "slurm_controller",
-    "slurm_tray_hosts": "nvlink",
-    "verify_hosts": "nvlink",
-}
-"""Variable -> its default, of those that are the hosts of a play."""
 
 REMOVED = frozenset(
     {

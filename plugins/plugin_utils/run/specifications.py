@@ -1,20 +1,24 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that a site may set, read from the argument_specs.yml of roles and playbooks, and who reads each.
+"""The variables that a site may set, and what each playbook checks of a run, from argument_specs.yml.
 
-playbooks/meta/argument_specs.yml has an entry for each playbook, as a role has for its entry points. The files are read
-when an action plugin is first loaded, before Ansible forks.
+Of roles and playbooks: playbooks/meta/argument_specs.yml has an entry for each playbook, as a role has for its entry
+points. The files are read when an action plugin is first loaded, before Ansible forks.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
@@ -43,28 +47,86 @@ _RUNS = re.compile(
 )
 
 
-def _read() -> dict[str, dict[str, Specification]]:
-    """roles/NAME or playbooks/NAME -> its variables."""
+@dataclass(frozen=True)
+class RunCheck:
+    """What the first play of a playbook checks, `run_check` of its entry. Most lists have names of variables.
+
+    tags: those of its plays and tasks. alone: the tags of parts that do something else than the playbook, whose
+    variables begin with the tag. localhost: whether --limit must leave localhost, where Ansible drops a play otherwise.
+    plan: whether it plans the phases of site, which itself requires trays. required: they must be set. patterns: they
+    match a host of this run. inventory_patterns: they match one of the inventory. optional_patterns: likewise, where
+    they are set. fabric_variable: the path of the fabric file in a role, which must exist and be valid, read as the
+    first host of the patterns has it. files: paths, or several between colons. trays: hostlists of trays, cliques and
+    domains of the fabric file, or of hosts of the inventory. placed: of the fabric file alone. renames: pairs OLD:NEW.
+    cases: other values of all these where a variable is, or as a list contains, one of the values in `when`.
+    """
+
+    tags: Sequence[str] = ()
+    alone: Sequence[str] = ()
+    localhost: bool = True
+    plan: bool = False
+    required: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    inventory_patterns: Sequence[str] = ()
+    optional_patterns: Sequence[str] = ()
+    fabric_variable: str = ""
+    files: Sequence[str] = ()
+    trays: Sequence[str] = ()
+    placed: Sequence[str] = ()
+    renames: Sequence[str] = ()
+    cases: Sequence[Mapping[str, Any]] = ()
+
+    def of_run(self, value: Callable[[str], Any]) -> RunCheck:
+        """With the cases of this run. value: name of a variable -> its value, None where it is not set."""
+        found: dict[str, Any] = {}
+        for case in self.cases:
+            if all(_is_one_of(name, value(name), wanted) for name, wanted in case["when"].items()):
+                found.update({key: given for key, given in case.items() if key != "when"})
+        return replace(self, **found)
+
+
+def _is_one_of(name: str, value: Any, wanted: Sequence[Any]) -> bool:
+    given = VARIABLES.get(name, {}).get("default") if value is None else value
+    if wanted == [True]:
+        return bool(boolean(given or False, strict=False))
+    return any(word in wanted for word in (given if isinstance(given, (list, tuple)) else [given]))
+
+
+def _read() -> tuple[dict[str, dict[str, Specification]], dict[str, RunCheck]]:
+    """(roles/NAME or playbooks/NAME -> its variables; playbook -> what it checks)."""
     found: dict[str, dict[str, Specification]] = {}
+    checks: dict[str, RunCheck] = {}
     for path in (*_ROOT.glob("roles/*/meta/argument_specs.yml"), _ROOT / "playbooks/meta/argument_specs.yml"):
         owner = path.parents[1].relative_to(_ROOT)
         read = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         for entry, spec in read["argument_specs"].items():
             name = owner / entry if owner.name == "playbooks" else owner
             found.setdefault(str(name), {}).update(spec["options"])
-    return found
+            if owner.name == "playbooks":
+                needed = [
+                    key for key, option in spec["options"].items() if option.get("required") and "example" in option
+                ]
+                checks[entry] = RunCheck(**{"required": needed, **spec.get("run_check", {})})
+    return found, checks
 
 
-_OF = _read()
-VARIABLES: dict[str, Specification] = {name: spec for known in _OF.values() for name, spec in known.items()}
+OF_OWNER, CHECKS = _read()
+VARIABLES: dict[str, Specification] = {}
 """Variable -> specification of all that a person sets."""
-OWNERS = frozenset(name.split("/")[1] for name in _OF)
+for _name, _spec in itertools.chain.from_iterable(_known.items() for _known in OF_OWNER.values()):
+    # One may stand in several, of which one has an example.
+    VARIABLES[_name] = {**VARIABLES.get(_name, {}), **_spec}
+OWNERS = frozenset(name.split("/")[1] for name in OF_OWNER)
 """The roles and playbooks, whose names their variables begin with."""
+PATTERNS = {
+    name: spec["default"] for name, spec in VARIABLES.items() if name.endswith("_hosts") and spec.get("default")
+}
+"""Variable -> its default, of those that are the hosts of a play."""
 
 
 def read_by(playbook: str) -> dict[str, Specification]:
     """Variable -> specification of what a playbook reads, with the roles that it runs and the playbooks it imports."""
-    return {name: spec for owner in runs(playbook) for name, spec in _OF.get(owner, {}).items()}
+    return {name: spec for owner in runs(playbook) for name, spec in OF_OWNER.get(owner, {}).items()}
 
 
 def runs(playbook: str) -> list[str]:
@@ -76,7 +138,8 @@ def runs(playbook: str) -> list[str]:
         for text in _texts(f"{owner}.yml", parts, f"{owner}/tasks/*.yml"):
             for imported, role in _RUNS.findall(text):
                 name = f"roles/{role}" if role else f"playbooks/{imported}"
-                found += [name] if name not in found else []
+                # Not the first play of all playbooks, which is none itself.
+                found += [name] if name in OF_OWNER and name not in found else []
     return found
 
 

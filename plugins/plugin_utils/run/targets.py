@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person names for a run and does not exist: tags, hosts of --limit, patterns, trays. Pure functions.
+"""What a person names for a run and does not exist: tags, hosts of --limit, patterns, trays, files.
 
 Ansible ends with exit status 0 where a play has no host, and runs nothing for a tag that no task has.
 """
@@ -9,40 +9,26 @@ Ansible ends with exit status 0 where a play has no host, and runs nothing for a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ansible.inventory.manager import split_host_pattern
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import (
+    CHECKS,
+    PATTERNS,
+    VARIABLES,
+    RunCheck,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import like_group, nearest, shown, similar
 
-TAGS: dict[str, tuple[str, ...]] = {
-    "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),
-    "doctor": ("capture",),
-    "drain": ("spares",),
-    "kubernetes": ("imex", *site.PARTS["kubernetes"]),
-    "render": ("report",),
-    "slurm": site.PARTS["slurm"],
-    "verify": (*site.PARTS["verify"], "benchmark"),
-}
+TAGS = {name: check.tags for name, check in CHECKS.items() if check.tags}
 """The tags of each playbook that has any."""
-
-ALONE = ("benchmark", "capture", "spares")
-"""Tags of parts that do something else than their playbook. The variables of a part begin with its tag."""
-
-SAMPLE_VALUES = {
-    "capture_file": "PATH.tar.gz, the bundle to write",
-    "drain_trays": "r01t04",
-    "fabric_file": "PATH, the file that the playbook discover wrote",
-    "render_dir": "PATH, the folder to write to, or --tags report for the domain map alone",
-    "resume_trays": "r01t04",
-    "rollout_name": "imex",
-    "spares_active": "16",
-}
-"""An example of each variable that a playbook needs."""
 
 _EMPTY_GROUP = {
     "nvlink": "add an inventory source that reads the fabric file, such as -i cluster.nvlink.yml, or name the trays"
@@ -63,7 +49,8 @@ class Run:
 
     groups: group -> its hosts. selected: the hosts that --limit leaves, or all. limit: the text of --limit, empty
     without one. match: the hosts of the inventory for a pattern. unread: returns why an inventory source with a fabric
-    file was not read, empty if none is known.
+    file was not read, empty if none is known. value: name of a variable -> its value for the play or localhost, None
+    where it is not set.
     """
 
     groups: Mapping[str, Sequence[str]]
@@ -71,6 +58,11 @@ class Run:
     limit: str
     match: Callable[[str], Sequence[str]]
     unread: Callable[[], str] = str
+    value: Callable[[str], Any] = lambda _name: None
+
+    def matched(self, names: Iterable[str]) -> list[str]:
+        """The hosts of the inventory that match the patterns in these variables."""
+        return [host for name in names for host in self.match(pattern_of(name, self.value(name)))]
 
     @property
     def hosts(self) -> list[str]:
@@ -118,17 +110,65 @@ def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str
 def wrong_parts(
     playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str]], extra: Collection[str]
 ) -> Iterator[str]:
-    """One sentence for each part (ALONE) that other tags leave out, and for each of its variables without its tag.
+    """One sentence for each part that runs alone and other tags leave out, and for each variable without its tag.
 
     playbooks, given: as of wrong_tags. extra: the names of the extra variables.
     """
     chosen = given["--tags"]
-    for part in ALONE:
+    for part in sorted(tag for check in CHECKS.values() for tag in check.alone):
         if part in chosen and (len(chosen) > 1 or given["--skip-tags"]):
             yield f"--tags: {part} runs alone; leave the other tags and --skip-tags out"
         if part not in chosen and any(part in TAGS.get(name, ()) for name in playbooks or ()):
             names = sorted(name for name in extra if name.startswith(f"{part}_"))
             yield from (f"{name}: only --tags {part} reads it; add the tag or leave {name} out" for name in names)
+
+
+def problems(
+    check: RunCheck, run: Run, on_host: Callable[[str, str], Any], extra: Collection[str], check_mode: bool
+) -> Iterator[str]:
+    """One sentence for each thing that a run names and that does not exist, in the order of importance.
+
+    on_host: (host, name of a variable) -> its value there. extra: the names of the extra variables.
+    """
+    yield from (row for name, row in missing_files(check, run) if name in extra)
+    trays_of = run.value("nvlink_fabric_file") or "the source of the trays in the inventory"
+    yield from named_like_groups(run, str(trays_of))
+    yield from wrong_limit(run, split_host_pattern(run.limit) if run.limit else [], check.localhost)
+    for name in check.required:
+        yield wrong_value(name, fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name))
+    for name in check.renames:
+        yield wrong_pairs(name, run.value(name))
+    # The plan names the variable of site, and a run of Slurm alone needs no tray.
+    for name in () if check.plan else check.patterns:
+        yield wrong_pattern(run, name, run.value(name), in_run=True)
+    for name in (*check.inventory_patterns, *filter(run.value, check.optional_patterns)):
+        yield wrong_pattern(run, name, run.value(name), in_run=False)
+    if check.fabric_variable:
+        # As the Slurm controller has it, whose group may set the file.
+        host = next(iter(run.matched((*check.patterns, *check.inventory_patterns))), "localhost")
+        path = fabric_file.path_from(lambda name: on_host(host, name), check.fabric_variable)
+        if path:
+            fabric_file.load(absolute(path))
+        else:
+            yield fabric_file.NOT_SET
+    # A discovery in check mode places new trays in no file.
+    names = {name: name in check.placed and not check_mode for name in (*check.trays, *check.placed) if run.value(name)}
+    given = fabric_file.path_from(run.value) if names else ""
+    if names and not given:
+        yield fabric_file.NOT_SET
+    # Before the first file exists, the first trays are named by the inventory.
+    fabric = fabric_file.load(absolute(given)) if given and os.path.exists(absolute(given)) else Fabric()
+    for name, placed in names.items():
+        yield wrong_trays(run, fabric, name, run.value(name), placed)
+
+
+def missing_files(check: RunCheck, run: Run) -> Iterator[tuple[str, str]]:
+    """(variable, sentence) for each that names no file."""
+    for name in check.files:
+        path = run.value(name)
+        # Of a kubeconfig there may be several. A file may have a colon in its name.
+        if path and not any(map(os.path.isfile, map(absolute, (path, *str(path).split(os.pathsep))))):
+            yield name, f"{name}: {path} is not a file; correct the path, or run the playbook that writes it first"
 
 
 def named_like_groups(run: Run, where: str) -> Iterator[str]:
@@ -212,7 +252,7 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
 def wrong_value(name: str, value: object) -> str:
     """One sentence about a variable that must be set; empty if it is."""
     if value is None or value in ("", [], {}):
-        return f"{name}: is not set; add -e {name}={SAMPLE_VALUES[name]}"
+        return f"{name}: is not set; add -e {name}={VARIABLES[name]['example']}"
     return ""
 
 

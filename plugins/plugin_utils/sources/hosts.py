@@ -39,8 +39,13 @@ VARIABLES = _UNDER_OWN_NAME | {
 _WORD = re.compile(r"\w+")
 # An empty cluster: the tray is in none.
 _NODE, _CLUSTER = (NODE_NAME, "host name"), (re.compile(f"({CLUSTER_NAME.pattern})?"), "cluster name")
-_SETTINGS = {"slurm_node": _NODE, "kubernetes_node": _NODE, "slurm_cluster": _CLUSTER, "kubernetes_cluster": _CLUSTER}
-"""Field of an observation, which is the name of the site's variable after fabric_ -> the form of its values."""
+_SETTINGS = {
+    "fabric_slurm_node": ("slurm_node", *_NODE),
+    "fabric_kubernetes_node": ("kubernetes_node", *_NODE),
+    "fabric_slurm_cluster": ("slurm_cluster", *_CLUSTER),
+    "fabric_kubernetes_cluster": ("kubernetes_cluster", *_CLUSTER),
+}
+"""The site's variable of a tray -> the field of an observation and the form of its values."""
 
 
 # Default of min_answer for live sources, in percent.
@@ -179,12 +184,11 @@ class Hosts:
             return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
-            for field, (form, noun) in _SETTINGS.items():
-                value = self._setting(observation.tray, variables, f"fabric_{field}")
+            for variable, (field, form, noun) in _SETTINGS.items():
+                value = self._setting(observation.tray, variables, variable)
                 if value is not None and not form.fullmatch(str(value)):
                     raise PlacementError(
-                        f"fabric_{field}: is {str(value)[:80]!r} for {observation.tray}, which is not a {noun}; "
-                        "correct it"
+                        f"{variable}: is {str(value)[:80]!r} for {observation.tray}, which is not a {noun}; correct it"
                     )
                 if value is not None:
                     changes[field] = str(value)

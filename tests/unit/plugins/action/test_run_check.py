@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that do not exist; plugin_utils/guard and plugin_utils/rollout test the other checks."""
+"""Files that do not exist; plugin_utils/run tests the other checks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def test_a_file_that_does_not_exist_is_an_error_of_the_command_line_and_a_warnin
     path = tmp_path / "site:verdict.json"
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"extra_vars": (), "inventory": (), "args": ("render.yml",)}))
     monkeypatch.setattr(run_check, "load_extra_vars", lambda _loader: {"verdict_file": path} if by == "-e" else {})
-    monkeypatch.setattr(Task, "get_path", lambda _self: "render.yml:1")
-    monkeypatch.setattr(Task, "play", SimpleNamespace(vars={}))
-    variables = {"hostvars": HostVars(localhost={"verdict_file": str(path)}), "groups": {}}
+    monkeypatch.setattr(Task, "play", SimpleNamespace(vars={"run_playbook": "render"}))
+    variables = {
+        "hostvars": HostVars(localhost={"verdict_file": str(path), "fabric_file": "x", "render_dir": "x"}),
+        "groups": {},
+    }
 
     def run() -> dict[str, Any]:
-        return run_action(run_check.ActionModule, task_vars=variables, localhost=False, files=["verdict_file"])
+        return run_action(run_check.ActionModule, task_vars=variables)
 
     sentence = f"verdict_file: {path} is not a file; correct the path, or run the playbook that writes it first."
     if by == "-e":

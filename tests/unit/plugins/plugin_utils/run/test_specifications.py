@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,12 @@ from ansible_collections.rackscale.nvlink.tests.tools import reference
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = sorted(CHECKOUT.glob("playbooks/*.yml"))
-PARTS = [*PLAYBOOKS, *sorted(CHECKOUT.glob("playbooks/phases/*.yml")), CHECKOUT / "playbooks/tasks/render.yml"]
+CHECK = CHECKOUT / "playbooks/phases/check.yml"
+PARTS = [
+    *PLAYBOOKS,
+    *sorted({*CHECKOUT.glob("playbooks/phases/*.yml")} - {CHECK}),
+    CHECKOUT / "playbooks/tasks/render.yml",
+]
 SPECS = yaml.safe_load((CHECKOUT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]
 KEYS = ("type", "elements", "choices", "options", "no_log")
 ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
@@ -38,17 +44,39 @@ def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() ->
 def test_every_import_and_every_role_of_a_playbook_is_found() -> None:
     pattern = r"(?:import_playbook|_role:\n *name): *(?:rackscale\.nvlink\.|phases/)?(\w+)"
     for path in PARTS:
-        named = re.findall(pattern, path.read_text())
-        assert set(named) <= {Path(owner).name for owner in specifications.runs(path.stem)}, path
+        named = {*re.findall(pattern, path.read_text())} - {CHECK.stem}
+        assert named <= {Path(owner).name for owner in specifications.runs(path.stem)}, path
 
 
-def test_each_playbook_has_its_variables_and_names_those_that_are_needed() -> None:
+def test_each_playbook_has_an_entry_whose_check_names_its_variables() -> None:
     assert list(SPECS) == [path.stem for path in PLAYBOOKS]
-    for path in PLAYBOOKS:
-        needed = re.findall(r"^# Needed: ([\w, ]+)\.", path.read_text(), re.MULTILINE)
-        options = SPECS[path.stem]["options"]
-        assert needed == [", ".join(name for name in options if options[name].get("required"))] or not needed, path
-        assert bool(needed) == any(option.get("required") for option in options.values()), path
+    for name, check in specifications.CHECKS.items():
+        known = {"ansible_run_tags", *specifications.read_by(name)}
+        cases = [{key: row for key, row in case.items() if key != "when"} for case in check.cases]
+        assert {variable for case in check.cases for variable in case["when"]} <= known
+        for one in (check, *(dataclasses.replace(check, **case) for case in cases)):
+            named = {*one.required, *one.files, *one.trays, *one.placed, *one.renames, one.fabric_variable}
+            assert named - {""} <= known
+            assert {*one.patterns, *one.inventory_patterns, *one.optional_patterns} <= specifications.PATTERNS.keys()
+            assert all("example" in VARIABLES[variable] for variable in one.required)
+
+
+@pytest.mark.parametrize(
+    ("playbook", "values", "expected"),
+    [
+        ("discover", {}, {"patterns": ["fabric_hosts"]}),
+        ("discover", {"fabric_sources": ["kubernetes", {"ssh": {}}]}, {"patterns": ()}),
+        ("verify", {"ansible_run_tags": ("all",)}, {"inventory_patterns": ["verify_hosts"]}),
+        ("verify", {"ansible_run_tags": ["quick"]}, {"inventory_patterns": []}),
+        ("render", {"report_jobs": "yes"}, {"inventory_patterns": ["slurm_controller_hosts"]}),
+        ("render", {"report_jobs": False}, {"inventory_patterns": (), "required": ["fabric_file", "render_dir"]}),
+        ("imex", {"imex_owner": "none"}, {"fabric_variable": ""}),
+        ("rollout", {}, {"required": ["rollout_name"]}),
+    ],
+)
+def test_what_a_playbook_checks_in_a_run(playbook: str, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    check = specifications.CHECKS[playbook].of_run(values.get)
+    assert {name: getattr(check, name) for name in expected} == expected
 
 
 def test_a_variable_has_one_type_wherever_it_stands() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,13 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import Run
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = CHECKOUT / "playbooks"
+WITHOUT_VARIABLE = ("localhost", "localhost:all", "nvlink_rollout")
 GROUPS = {
     "all": ["ctl", "r01t01", "r01t02"],
     "slurm_controller": ["ctl"],
@@ -74,22 +75,23 @@ def test_the_table_has_the_tags_of_each_playbook(path: Path) -> None:
     assert set(targets.TAGS.get(path.stem, ())) == found
 
 
-@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
-def test_each_playbook_begins_with_the_check_under_any_tag(path: Path) -> None:
-    first = _read(path)[0]
-    assert first.get("tags") == ["always"]
+def test_each_playbook_begins_with_the_check_under_any_tag() -> None:
+    for path in PLAYBOOKS.glob("*.yml"):
+        first = _read(path)[0]
+        assert first["ansible.builtin.import_playbook"] == "phases/check.yml"
+        assert first["vars"]["run_playbook"] == path.stem
+    (play,) = _read(PLAYBOOKS / "phases/check.yml")
+    assert play["tags"] == ["always"]
     # Ansible reports a task that runs once for the first host.
-    assert "localhost:all" in first["hosts"]
-    (task,) = [task for task in first["tasks"] if "rackscale.nvlink.run_check" in task]
-    assert task["run_once"] is True
+    assert play["hosts"] == "localhost:all"
+    assert play["tasks"][0]["run_once"] is True
 
 
 @pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("**/*.yml")), ids=lambda path: path.stem)
 def test_the_hosts_of_a_play_are_a_group_or_a_variable_with_one_as_default(path: Path) -> None:
     """No expression: a play that does not apply ends itself."""
-    plain = re.compile(r"localhost(:all)?|nvlink_rollout|\{\{ \w+ \| default\('[\w:]+'\) \}\}")
-    rows = [play["hosts"] for play in _read(path) if "hosts" in play]
-    assert all(plain.fullmatch(one) for row in rows for one in (row if isinstance(row, list) else [row]))
+    known = {f"{{{{ {name} | default('{pattern}') }}}}" for name, pattern in PATTERNS.items()}
+    assert {play["hosts"] for play in _read(path) if "hosts" in play} <= {*known, *WITHOUT_VARIABLE}
 
 
 def test_playbooks_of_this_collection_are_known_by_name_and_by_path(tmp_path: Path) -> None:
