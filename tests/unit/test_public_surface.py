@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.tests.tools import reference
 
 COLLECTION = Path(__file__).resolve().parents[2]
 GROUPS = yaml.load((COLLECTION / "meta" / "runtime.yml").read_text(), Loader=yaml.CSafeLoader)["action_groups"]
-NOTE = re.compile(r"Used by the [a-z ]+ of this collection alone; its options may change in any release\.")
+NOTE = re.compile(r"Used by the [a-z ]+ of this collection alone; its (options|result) may change in any release\.")
 MODULES = dict(reference.plugins("modules"))
 PUBLIC = [name for name in MODULES if name not in reference.internal_modules()]
 
