@@ -259,6 +259,12 @@ class Fabric:
         """The names of the Slurm clusters that share the fabric, in natural order; empty for a single, unnamed one."""
         return natural_sorted(self.clusters.get("slurm", ()))
 
+    def clusters_with_trays(self, kind: str) -> list[str | None]:
+        """The clusters of a kind (slurm, kubernetes) that have trays, in natural order; [None] for a file without."""
+        named = self.clusters.get(kind, ())
+        used = {tray.get(f"{kind}_cluster") for tray in self.trays.values()}
+        return [name for name in natural_sorted(named) if name in used] if named else [None]
+
     def identity(self, clique: str) -> Identity:
         """The cluster UUID and clique ID of a clique."""
         return self.cluster_uuid(clique), self.cliques[clique]["clique_id"]
