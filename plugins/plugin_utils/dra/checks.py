@@ -26,9 +26,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
-CLIQUE = "nvidia.com/gpu.clique"
 PLUGIN = "-kubelet-plugin"
 """The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
 CONTROLLER = "compute-domain"

@@ -375,8 +375,7 @@ def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     release = (plan.namespace, plan.release)
     for item in snapshot["network_policies"]:
         if namespace_of(item) == plan.namespace and owner_of(item) != release:
-            message = f"The NetworkPolicy {name_of(item)} may block IMEX daemons; check that it allows traffic between"
-            yield finding("dra_network_policy", f"{message} pods of its namespace on TCP 50000 and 50005.")
+            yield finding("dra_network_policy", f"The NetworkPolicy {name_of(item)} may block IMEX daemons")
 
 
 def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -492,9 +491,8 @@ def _cliques(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
             message = f"The trays of clique {clique} have several driver versions ({listing})"
             yield finding("dra_driver_unsuitable", message, clique=clique)
         if len(drivers) > limit and plan.compute_domains and not plan.host_managed:
-            message = f"Clique {clique} has {len(drivers)} trays and an IMEX domain at most {limit}; set"
-            remedy = "MAX_NODES_PER_IMEX_DOMAIN in controller.containers.computeDomain.env."
-            yield finding("dra_clique_size", f"{message} {remedy}", clique=clique)
+            message = f"Clique {clique} has {len(drivers)} trays and an IMEX domain at most {limit}"
+            yield finding("dra_clique_size", message, clique=clique)
 
 
 def _imex_daemon_sets(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:

@@ -17,9 +17,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import device_plugins, domains, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Trays, expected_nodes, name_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, HOSTNAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
-CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 _NEEDED = ("pods", "resourceclaims", "computedomains", "computedomaincliques")
 """The lists without which the free GPUs of a node are unknown."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
@@ -258,6 +258,12 @@ class Fabric:
     def slurm_clusters(self) -> list[str]:
         """The names of the Slurm clusters that share the fabric, in natural order; empty for a single, unnamed one."""
         return natural_sorted(self.clusters.get("slurm", ()))
+
+    def clusters_with_trays(self, kind: Literal["slurm", "kubernetes"]) -> list[str | None]:
+        """The clusters of a kind (slurm, kubernetes) that have trays, in natural order; [None] for a file without."""
+        named = self.clusters.get(kind, ())
+        used = {tray.get(f"{kind}_cluster") for tray in self.trays.values()}
+        return [name for name in natural_sorted(named) if name in used] if named else [None]
 
     def identity(self, clique: str) -> Identity:
         """The cluster UUID and clique ID of a clique."""

@@ -166,12 +166,10 @@ COMMANDS = {
 
 CAUSES = {
     "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
-    "gpus_partly_attached": "some GPUs of the tray have not joined the NVLink fabric",
     "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
     "recovery_action": "the driver has seen an error of the GPU",
     "tray_subset_failed": "a part of the tray's operating system is damaged, such as Python or /proc",
     "driver_missing": "the kernel modules did not load at boot, or the driver's packages are installed in part only",
-    "version_mismatch": "the driver was upgraded and its old kernel module is still loaded",
     "no_gpu": "the GPUs have no power or fell off the bus",
     "gpu_missing": "a GPU no longer enumerates",
     "tray_not_attached": "the GPUs have not joined the NVLink fabric",
@@ -189,14 +187,11 @@ CAUSES = {
     "acceptance_pending": "the tray is new and not yet in the fabric file",
     "tray_moved": "the NVLink partition was changed, or the trays or their host names were exchanged",
     "tray_replaced": "the tray or its GPUs were replaced",
-    "clique_id_changed": "the NVLink partitions were created again",
-    "domain_uuid_changed": "the fabric of the NVLink domain was built again",
     "tray_partitions": "the provider of the NVLink partitions gave each idle tray one of its own",
     "imex_not_ready": "the daemon was stopped, or is waiting for its peers",
     "imex_unit_down": "the daemon was stopped, or exited with an error",
     "imex_unit_starting": "the start of the daemon hangs",
     "imex_timeout": "the daemon hangs",
-    "imex_in_use": "another owner, perhaps in a container, uses the driver's IMEX session",
     "imex_foreign_daemon": "nvidia-imex was started by hand",
     "imex_restart_pending": "the node list or the package was written and nvidia-imex was not restarted",
     "imex_list_differs": "a program other than the role imex wrote the node list",
@@ -204,7 +199,6 @@ CAUSES = {
     "imex_pair_disconnected": "a firewall blocks the traffic between the two",
     "imex_peer_authentication": "certificates expired, or were renewed on some trays only",
     "imex_channel_missing": "imex_channels is empty, or the device was removed or not created after a reboot",
-    "imex_channel_stale": "the device file dates from an earlier boot",
     "imex_channel_slurm_conflict": "both the role imex or the driver and Slurm create channels",
     "slurm_unreachable": "slurmctld, slurmdbd or its host is down",
     "slurmd_newer": "the trays were upgraded before the controller",
@@ -349,12 +343,10 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " the tray's PATH has as nvidia-smi.",
         "recovery_action": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray and reboot"
         " it",
-        "recovery_action.gpu_reset": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray,"
-        " end all processes on its GPUs and run nvidia-smi --gpu-reset.",
-        "recovery_action.drain_and_reset": "{gpu} needs the recovery action {action}, as its driver reports; drain the"
-        " tray, and when its jobs have ended run nvidia-smi --gpu-reset.",
-        "recovery_action.drain_p2p": "{gpu} needs the recovery action {action}, as its driver reports; drain the tray,"
-        " end all processes that use P2P, then read the action again: the driver then has another one.",
+        "recovery_action.gpu_reset": "; drain the tray, end all processes on its GPUs and run nvidia-smi --gpu-reset.",
+        "recovery_action.drain_and_reset": "; drain the tray, and when its jobs have ended run nvidia-smi --gpu-reset.",
+        "recovery_action.drain_p2p": "; drain the tray, end all processes that use P2P, then read the action again: the"
+        " driver then has another one.",
         "recovery_action.recover_imex_domain": "{gpu} needs the recovery action {action}, as its driver reports:"
         " nvidia-imex ended while other trays used its memory, and no job gets fabric memory until it was started"
         " again; end the jobs of the clique, stop nvidia-imex on all its trays, then start it on all.",
@@ -888,7 +880,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " hand or not updated; restart the label's writer on that node and check its log",
         "k8s_clique_label_writers": "No running program, or more than one, writes the clique label; keep or start"
         " exactly one writer, and name it in k8s_topology_label_writer",
-        "k8s_scheduler_missing": "A requested scheduler is not installed; install it, or correct"
+        "k8s_scheduler_missing": "A requested scheduler is not installed; install or upgrade it, or correct"
         " k8s_topology_schedulers",
         "k8s_apply_incomplete": "Some writes succeeded and others failed; run the role again once the cause is fixed",
     },
@@ -896,7 +888,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "k8s_node_missing": "A tray has no Kubernetes node, or its kubernetes_node is no valid node name; join it, or"
         " set fabric_kubernetes_node, then run discover and accept",
         "k8s_clique_label_missing": "The node of a tray lacks its clique label, as when gpu-feature-discovery does not"
-        " run there; restart the label's writer on that node and check its log",
+        " run there; check the log of the label's writer, which may be a minute late, and restart it on that node",
         "k8s_clique_label_unknown_writer": "An unknown program, or one that no longer runs, wrote the clique label;"
         " find the field manager that the finding names, or let the present writer overwrite the label",
         "k8s_label_missing": "Nodes lack a label that Kueue's flavor selects; set k8s_topology_flavor_labels, or label"
@@ -906,7 +898,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "node_not_ready": "The Kubernetes node of a tray is NotReady, and its labels may be stale; run kubectl"
         " describe node",
         "k8s_topograph_deprecated": "Nodes have labels of Topograph 0.5 or older; let Topograph 1.0 write its labels,"
-        " then remove the old ones; see k8s-topology.md",
+        " then remove the old ones when nothing names them",
     },
     (_INSTALL, ERROR): {
         "dra_kubernetes_too_old": "The chart does not support this version of Kubernetes, or the API server does not"
@@ -930,8 +922,10 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " not install it; correct what the message names, then install the release again or roll it back",
     },
     (_INSTALL, WARNING): {
-        "dra_clique_size": "A clique has more nodes than the driver allows in an IMEX domain; raise the limit",
-        "dra_network_policy": "A NetworkPolicy may block traffic between IMEX daemons; allow their ports",
+        "dra_clique_size": "A clique has more nodes than the driver allows in an IMEX domain; set"
+        " MAX_NODES_PER_IMEX_DOMAIN in controller.containers.computeDomain.env",
+        "dra_network_policy": "A NetworkPolicy may block traffic between IMEX daemons; check that it allows traffic"
+        " between pods of its namespace on TCP 50000 and 50005",
         "dra_not_readable": "Part of the cluster or of the trays could not be read; grant the account that right, or"
         " repair the tray",
         "dra_crd_stale": "A CRD of the driver differs from the chart's; run the role dra_driver with the tag crds",
@@ -962,8 +956,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
 them.
 
 A code's template is the sentence, a semicolon and the remedy, with placeholders for values and subjects ({gpu} is
-"GPU 2"). That of a case is a sentence for which the code's remedy holds, or ends with a full stop and has its own. A
-finding that the controller words itself (function finding) has the code's severity only.
+"GPU 2"). That of a case is a sentence for which the code's remedy holds, or ends with a full stop and has its own; one
+that begins with the semicolon has the code's sentence. A sentence that the controller words itself (function finding)
+has the code's severity, and its remedy by the same rule.
 """
 
 SHARED = {
@@ -998,9 +993,10 @@ def _catalogue() -> dict[str, Row]:
         for name, text in texts.items():
             code, _dot, case = name.partition(".")
             if not case:
-                remedy = text.partition("; ")[2]
+                sentence, _mark, remedy = text.partition("; ")
                 command = COMMANDS.get(code, symptom.command)
                 rows[code] = Row(symptom, severity, command, CAUSES.get(code, ""), {})
+            text = f"{sentence}{text}" if text.startswith("; ") else text
             rows[code].messages[case] = f"{text}." if not case else text if text.endswith(".") else f"{text}; {remedy}."
     return rows
 

@@ -101,15 +101,6 @@ class Topology:
         return [level.label for level in self.levels]
 
 
-def clusters(fabric: model.Fabric) -> list[str | None]:
-    """The Kubernetes clusters with trays; [None] for a fabric file that names no clusters."""
-    known = fabric.clusters.get("kubernetes", {})
-    if not known:
-        return [None]
-    inhabited = {tray.get("kubernetes_cluster") for tray in fabric.trays.values()}
-    return [name for name in model.natural_sorted(known) if name in inhabited]
-
-
 def choose(fabric: model.Fabric, cluster: Any, path: str) -> str | None:
     """The Kubernetes cluster that an option names, or the only one; None for a fabric file that names none."""
     names = sorted(fabric.clusters.get("kubernetes", {}))

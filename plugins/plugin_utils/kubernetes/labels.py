@@ -227,9 +227,8 @@ def compare(
         unlabelled = [node for node, label in existing.items() if label is None]
         if unlabelled:
             message = f"The label {CLIQUE} is missing on {summarize(unlabelled)} of clique {clique.name}, so no"
-            remedy = "scheduler knows the clique there: see the log of the label's writer, which may be a minute late."
-            row = finding("k8s_clique_label_missing", f"{message} {remedy}", clique=clique.name, tray=unlabelled[0])
-            found.append(row)
+            message = f"{message} scheduler knows the clique there"
+            found.append(finding("k8s_clique_label_missing", message, clique=clique.name, tray=unlabelled[0]))
         for node, label in existing.items():
             if label is not None:
                 found += _compare_label(node, str(label), clique.text, clique.name, node in gpus, gpus.get(node))
@@ -278,8 +277,5 @@ def deprecated(nodes: Iterable[Any]) -> list[Finding]:
     old = [name(node) for node in nodes if any(str(key).startswith(_OLD_TOPOGRAPH) for key in labels(node))]
     if not old:
         return []
-    message = (
-        f"Labels of Topograph 0.5 or older ({_OLD_TOPOGRAPH}) are on {summarize(natural_sorted(old))}: remove them "
-        "when nothing names them."
-    )
+    message = f"Labels of Topograph 0.5 or older ({_OLD_TOPOGRAPH}) are on {summarize(natural_sorted(old))}"
     return [finding("k8s_topograph_deprecated", message)]

@@ -56,15 +56,11 @@ def step(live: Object | None, desired: Object) -> tuple[str | None, list[Finding
 
     UPDATE means that an update is possible; its dry run shows whether it changes anything.
     """
-    group = str(desired["apiVersion"]).partition("/")[0]
-    what = f"{desired['kind']} {desired['metadata']['name']} of {group}"
     if live is None:
         return CREATE, []
     if not is_managed(live):
-        message = (
-            f"{what} exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
-        )
-        return None, [finding("object_unmanaged", message)]
+        why = f"exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
+        return None, [finding("object_unmanaged", f"{_what(desired)} {why}")]
     return UPDATE, []
 
 
@@ -73,7 +69,13 @@ def immutable(desired: Object, error: str) -> Finding | None:
     match = _IMMUTABLE.search(error)
     if match is None:
         return None
-    group = str(desired["apiVersion"]).partition("/")[0]
-    what = f"{desired['kind']} {desired['metadata']['name']} of {group}"
-    remedy = _DELETE.get(group, "delete it when no running workload names it, and run again")
-    return finding("jobs_running", f"{what} must be deleted and created again ({match[1]}): {remedy}.")
+    remedy = _DELETE.get(_group(desired), "delete it when no running workload names it, and run again")
+    return finding("jobs_running", f"{_what(desired)} must be deleted and created again ({match[1]}): {remedy}.")
+
+
+def _group(desired: Object) -> str:
+    return str(desired["apiVersion"]).partition("/")[0]
+
+
+def _what(desired: Object) -> str:
+    return f"{desired['kind']} {desired['metadata']['name']} of {_group(desired)}"

@@ -177,10 +177,7 @@ class Planner:
                 found[name] = kinds
             elif self._desired.names is not None and self._desired.present:
                 needed = " and ".join(kind for _group, _versions, kind, _plural in KINDS[name]) or "any kind"
-                message = (
-                    f"The cluster does not serve {needed} of {name} in a known version: install or upgrade it, or "
-                    "remove it from schedulers."
-                )
+                message = f"The cluster does not serve {needed} of {name} in a known version"
                 self._plan.findings.append(finding("k8s_scheduler_missing", message))
         return found
 

@@ -22,7 +22,7 @@ def of_each_cluster(make: Maker) -> Callable[..., dict[str, str]]:
 
     def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
         texts = {}
-        for cluster in cliques.clusters(fabric):
+        for cluster in fabric.clusters_with_trays("kubernetes"):
             folder = f"kubernetes/{cluster}" if cluster else "kubernetes"
             for name, text in make(cliques.describe(fabric, cluster, context.topology), context).items():
                 texts[f"{folder}/{name}.yaml"] = HEAD + text
@@ -40,4 +40,8 @@ def render(topology: cliques.Topology, context: RenderContext) -> dict[str, str]
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
     """Findings on what is missing in the files, for all clusters."""
-    return [row for cluster in cliques.clusters(fabric) for row in cliques.problems(fabric, cluster, context.topology)]
+    return [
+        row
+        for cluster in fabric.clusters_with_trays("kubernetes")
+        for row in cliques.problems(fabric, cluster, context.topology)
+    ]

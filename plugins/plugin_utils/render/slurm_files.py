@@ -24,7 +24,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
     Where several Slurm clusters share the fabric, ``slurm/<cluster>/`` has those of each.
     """
     texts = {}
-    for cluster in _clusters(fabric):
+    for cluster in fabric.clusters_with_trays("slurm"):
         folder = f"slurm/{cluster}" if cluster else "slurm"
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
@@ -44,7 +44,7 @@ def text(made: Sequence[Block], style: str, context: RenderContext = DEFAULT) ->
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
     """The linter's findings about the files, once where both formats have them."""
     found: list[model.Finding] = []
-    for cluster in _clusters(fabric):
+    for cluster in fabric.clusters_with_trays("slurm"):
         of_one: list[model.Finding] = []
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
@@ -53,14 +53,6 @@ def findings(fabric: model.Fabric, state: model.State, context: RenderContext = 
         where = f"Slurm cluster {cluster}: " if cluster else ""
         found.extend({**row, "message": where + row["message"]} for row in of_one)
     return found
-
-
-def _clusters(fabric: model.Fabric) -> list[str | None]:
-    """The Slurm clusters that have trays; [None] for a fabric file that names no clusters."""
-    if not fabric.slurm_clusters:
-        return [None]
-    with_trays = {tray.get("slurm_cluster") for tray in fabric.trays.values()}
-    return [name for name in fabric.slurm_clusters if name in with_trays]
 
 
 def _checked(made: Sequence[Block], style: str, context: RenderContext) -> tuple[linter.Candidate, list[model.Finding]]:
