@@ -69,7 +69,7 @@ def test_each_fault_is_named_with_its_trays_and_nothing_is_written_on_them(tmp_p
     assert rows["clock", "error"]["hosts"] == "r02t02"
     assert "differs from that of the controller by about 400 s; munge" in rows["clock", "error"]["message"]
     assert rows["nvml", "ok"]["hosts"] == "r02t02"
-    assert rows["fabric_file", "info"]["message"].endswith("does not exist yet; run discover and accept")
+    assert rows["fabric_file", "info"]["message"].endswith("does not exist yet; run discover and accept first")
     assert rows["slurm", "skipped"]
     assert rows["kubernetes", "skipped"]
     assert verdict["summary"] in output

@@ -94,7 +94,7 @@ def _fabric(read: site.Inventory, path: str) -> tuple[Fabric | None, Finding]:
         message = f"fabric_file is set {where}: every other playbook needs its path"
         return None, check("fabric_file", WARNING, message)
     if not os.path.exists(path):
-        return None, check("fabric_file", INFO, f"{path} does not exist yet; run discover and accept")
+        return None, check("fabric_file", INFO, fabric_file.missing(path))
     if not environment.has("fastjsonschema"):
         return None, check("fabric_file", SKIPPED, "fastjsonschema is not installed")
     try:
