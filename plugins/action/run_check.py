@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.errors import AnsibleUndefinedVariable
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
@@ -45,7 +46,7 @@ class ActionModule(ControllerAction):
         if errors:
             return {"failed": True, "msg": site_variables.joined(errors), "warnings": warnings}
         tags = {"--tags": _words("tags"), "--skip-tags": _words("skip_tags")}
-        extra, check = load_extra_vars(self._loader), specifications.CHECKS[playbook].of_run(run.value)
+        extra, check = load_extra_vars(self._loader), specifications.CHECKS[playbook].of_run(_or_none(run.value))
 
         def on_host(host: str, name: str) -> Any:
             own = task_vars["hostvars"]
@@ -94,6 +95,18 @@ class ActionModule(ControllerAction):
         # Not ansible_limit: without --limit it may be a fact of a tray.
         limit = str(context.CLIARGS.get("subset") or "")
         return Run(groups, task_vars.get("ansible_play_hosts_all") or (), limit, match, unread, value)
+
+
+def _or_none(value: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The same, with None for a template that only trays can fill, such as one of inventory_hostname."""
+
+    def read(name: str) -> Any:
+        try:
+            return value(name)
+        except AnsibleUndefinedVariable:
+            return None
+
+    return read
 
 
 def _words(option: str) -> list[str]:

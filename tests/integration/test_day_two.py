@@ -183,7 +183,7 @@ def test_site_configures_everything_and_its_second_run_changes_nothing(site: Sit
     assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
     assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert site.imex("r01t01") == "active"
-    assert output.index("[Plan the phases and check the inventory]") < output.index("[Read the GPUs]")
+    assert output.index("[Check what this run names]") < output.index("[Read the GPUs]")
     # The default of Ansible from core 2.24: nothing of it may depend on facts as variables.
     for command in (check, f"export ANSIBLE_INJECT_FACT_VARS=false; {again}", waves):
         assert changed(site.type(command)) == 0, command

@@ -47,6 +47,7 @@ SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 SETTINGS = {
     "ANSIBLE_CONFIG": str(CONFIG),
     "ANSIBLE_TIMEOUT": "20",
+    "ANSIBLE_INJECT_INVOCATION": "true",
     "ANSIBLE_SSH_ARGS": "-C -o ControlMaster=auto -o ControlPersist=60s"
     " -o ServerAliveInterval=5 -o ServerAliveCountMax=4",
 }
@@ -500,6 +501,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert up.is_up()
     assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in up.read(TRAYS[0], f"cat {formats.CONFIG_FILE}")
     key = (up.folder / "ca" / f"{TRAYS[0]}.key").read_text()
+    assert "BEGIN CERTIFICATE" in play.text, "the arguments are printed"
     assert "PRIVATE KEY" not in play.text
     assert key.splitlines()[1] not in play.text
     modes = up.on(TRAYS, f"stat -c '%a %U' {domain.TLS_FOLDER} {' '.join(domain.TLS_FILES.values())}")

@@ -93,19 +93,6 @@ def test_the_search_finds_what_a_play_prints_and_writes(run: Run) -> None:
     assert run.holds(CANARY) == [str(run.kept / "ansible.log"), str(run.kept / "verdict.json"), "the output"]
 
 
-def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -> None:
-    texts = {"key": CANARY, "certificate": "THE CERT", "authority": "THE CA"}
-    for name, text in texts.items():
-        (run.given / name).write_text(text)
-    paths = {name: str(run.given / name) for name in texts}
-    variables = {"imex_owner": "job", "imex_fabric_file": "", "imex_tls": "site", "imex_tls_files": paths}
-    role = {"name": "rackscale.nvlink.imex", "tasks_from": "inspect"}
-    printed = run.task("ansible.builtin.include_role", role, variables)
-    assert "The version of the loaded driver cannot be" in printed
-    assert "THE CERT" in printed, "the arguments are printed"
-    assert run.holds(CANARY) == []
-
-
 def test_the_keys_of_slurm_are_not_among_the_printed_arguments(run: Run) -> None:
     for step in ("install_key", "prepare_tray"):
         arguments = {"step": step, "key": CANARY, "slurm_conf": "no such option"}
