@@ -265,6 +265,28 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     assert racks.pids() == before
 
 
+def test_a_reading_by_ssh_starts_no_task_on_a_tray_where_nothing_is_due(up: Racks) -> None:
+    by_ssh = up.role(tray_reading="ssh")
+    assert by_ssh.rc == 0, by_ssh.text
+    assert "IMEX: 4 trays, none changed." in by_ssh.text
+    assert list(by_ssh.recap) == TRAYS[:1], "the tasks that run once are shown for the first tray"
+    assert "Inspect every tray" not in by_ssh.text
+    # Ansible inspects and changes a clique with a change.
+    up.on(TRAYS[1:2], f"echo '# edited' >> {formats.CONFIG_FILE}")
+    play = up.role("--check", tray_reading="ssh")
+    assert play.rc == 0, play.text
+    assert f"{TRAYS[1]}: change {formats.CONFIG_FILE}" in play.text
+    assert play.recap.keys() == set(TRAYS)
+    play = up.role(tray_reading="ssh")
+    assert (play.rc, play.failed) == (0, set()), play.text
+    assert up.is_up()
+    # Where sudo starts nothing, nothing is read, which is not the same as nothing due.
+    become = {"ansible_become": "{{ inventory_hostname == 'r01t02' }}", "ansible_become_exe": "/bin/false"}
+    play = up.role(tray_reading="ssh", **become)
+    assert re.search(r"tray_reading: r01t02: .*; Ansible reads it", " ".join(play.text.split())), play.text
+    assert play.rc != 0, play.text
+
+
 def test_trays_boot_by_themselves_when_their_list_is_confirmed(up: Racks) -> None:
     up.boot(TRAYS[1])
     wait_for(up.is_up, "the domain is up again")

@@ -107,7 +107,7 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, pending, compare"),
+        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, read, pending"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": ""}, "imex_owner domain needs imex_fabric_file"),
