@@ -28,6 +28,8 @@ options:
     description:
       - V(inspect) changes nothing. The tray reports what is on it, and the controller finds the changes to make and
         other owners of IMEX. An error that is found fails V(prepare), not this phase.
+      - V(read) runs on the controller only, once for all trays, and does for them what V(inspect) does, by one process
+        over ssh. It returns RV(read), and RV(unchanged_hosts) from what it has read.
       - V(pending) runs on the controller only, once for all trays, and returns RV(pending) from the results of
         V(inspect), which it deletes.
       - V(compare) runs on the controller only, once for all trays, and returns RV(unchanged_hosts) from the
@@ -41,7 +43,7 @@ options:
       - V(wait) waits until this tray is ready and connected to the members that were started.
       - V(verdict) runs on the controller only and evaluates the clique from the status of all its members.
     type: str
-    choices: [inspect, pending, compare, prepare, stop_and_write, start, wait, verdict, report]
+    choices: [inspect, read, pending, compare, prepare, stop_and_write, start, wait, verdict, report]
     required: true
   desired:
     description: The desired state of the tray. Set by the action plugin.
@@ -108,12 +110,17 @@ unchanged_hosts:
   description:
     - The hosts for which no further phase has anything to do, because their whole clique is in the desired state, or
       because their owner needs no node list and they are as desired. A map of names to V(true).
-  returned: with O(phase=compare)
+  returned: with O(phase=compare) and O(phase=read)
   type: dict
   sample: {r01t01: true, r01t02: true}
+read:
+  description: The hosts that were inspected, as a map of names to V(true). V(inspect) is for the others.
+  returned: with O(phase=read)
+  type: dict
+  sample: {r01t01: true}
 play:
   description: The play of the phases, whose changes V(report) reports.
-  returned: with O(phase=compare)
+  returned: with O(phase=compare) and O(phase=read)
   type: str
   sample: 0242ac11-0002-0d6b-4e2c-000000000004
 text:
@@ -179,7 +186,8 @@ ARGUMENT_SPEC: dict[str, Specification] = {
     "phase": {
         "type": "str",
         "choices": [
-            *("inspect", "pending", "compare", "prepare", "stop_and_write", "start", "wait", "verdict", "report"),
+            *("inspect", "read", "pending", "compare", "prepare"),
+            *("stop_and_write", "start", "wait", "verdict", "report"),
         ],
         "required": True,
     },
@@ -202,7 +210,7 @@ TRAY_SPEC: dict[str, Specification] = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
-    host = Host(module.check_mode, tray.SECONDS)
+    host = Host(module.check_mode, reporting.SECONDS)
     try:
         row = _run(host, module.params)
     except NvlinkError as error:

@@ -13,26 +13,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pytest
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-
 from . import test_isvctl
 from .commands import CONFIG, ansible, environment
 from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
-
-sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from collections.abc import Callable, Iterator
 from nvlab import gpus, imex, lab, network, paths
+from pathlib import Path
+from typing import Any, NamedTuple
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 
 pytestmark = pytest.mark.lab
 
@@ -264,6 +261,28 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     assert (again.rc, again.changed) == (0, 0), again.text
     assert "IMEX: 4 trays, none changed." in again.text
     assert racks.pids() == before
+
+
+def test_a_reading_by_ssh_starts_no_task_on_a_tray_where_nothing_is_due(up: Racks) -> None:
+    by_ssh = up.role(tray_reading="ssh")
+    assert by_ssh.rc == 0, by_ssh.text
+    assert "IMEX: 4 trays, none changed." in by_ssh.text
+    assert list(by_ssh.recap) == TRAYS[:1], "the tasks that run once are shown for the first tray"
+    assert "Inspect every tray" not in by_ssh.text
+    # Ansible inspects and changes a clique with a change.
+    up.on(TRAYS[1:2], f"echo '# edited' >> {formats.CONFIG_FILE}")
+    play = up.role("--check", tray_reading="ssh")
+    assert play.rc == 0, play.text
+    assert f"{TRAYS[1]}: change {formats.CONFIG_FILE}" in play.text
+    assert play.recap.keys() == set(TRAYS)
+    play = up.role(tray_reading="ssh")
+    assert (play.rc, play.failed) == (0, set()), play.text
+    assert up.is_up()
+    # Where sudo starts nothing, nothing is read, which is not the same as nothing due.
+    become = {"ansible_become": "{{ inventory_hostname == 'r01t02' }}", "ansible_become_exe": "/bin/false"}
+    play = up.role(tray_reading="ssh", **become)
+    assert re.search(r"tray_reading: r01t02: .*; Ansible reads it", " ".join(play.text.split())), play.text
+    assert play.rc != 0, play.text
 
 
 def test_trays_boot_by_themselves_when_their_list_is_confirmed(up: Racks) -> None:

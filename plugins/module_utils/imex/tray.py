@@ -34,9 +34,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Channels, Facts, Report, Row, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 
-# For one call of a program.
-SECONDS = 30.0
-
 
 class Tray:
     """One tray, its desired state, and how it is read."""

@@ -75,7 +75,7 @@ def sources_of(*modules: str) -> dict[str, bytes]:
     """Path below module_utils -> source, of these modules and of all that they import, in functions too."""
     root = Path(probe.__file__).parent
     found: dict[str, bytes] = {}
-    waiting = [f"{module}.py" for module in modules]
+    waiting = [f"{module.replace('.', '/')}.py" for module in modules]
     while waiting:
         path = waiting.pop()
         if path not in found and (root / path).is_file():

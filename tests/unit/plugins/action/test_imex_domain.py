@@ -37,6 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -107,7 +108,7 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, pending, compare"),
+        ({"phase": "begin"}, r"phase \(\w+\) is 'begin'; use one of inspect, read, pending"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
         ({"phase": "inspect", "strategy": "free"}, "the play's strategy is free, under which trays do not wait"),
         ({"phase": "inspect", "fabric_file": ""}, "imex_owner domain needs imex_fabric_file"),
@@ -598,6 +599,35 @@ def report_of(clique: Clique, tray: str, fabric: str) -> dict[str, Any]:
     asked = reporting.Options("domain")
     imex_tray.Tray(desired, host, asked).stop_and_write(made, 7, False, offer)
     return {**made, "files": host.states}
+
+
+def test_by_ssh_a_hostile_or_missing_answer_leaves_that_tray_alone_to_ansible(
+    run: Any, fabric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def variables(_action: Any, name: str, _hostvars: Any) -> dict[str, Any]:
+        return variables_of(name, fabric=fabric)
+
+    def read(names: Any, question: Any, _hosts: Any, _becomes: bool, _reporter: Any, options_of: Any) -> dict[str, Any]:
+        assert (question.module, options_of(TRAYS[1])["owner"]) == ("imex.reporting", "domain")
+        return {name: question.accept(name, answers[name], 0.0) for name in names}
+
+    monkeypatch.setattr(ActionModule, "_variables_of", variables)
+    monkeypatch.setattr(connections, "read", read)
+    made = {tray: report_of(clique_of(fabric), tray, fabric) for tray in TRAYS}
+    answers: dict[str, Any] = {tray: {"row": {"report": report}} for tray, report in made.items()}
+    found = run(TRAYS[0], phase="read")
+    assert (found["read"], found["unchanged_hosts"]) == (dict.fromkeys(TRAYS, True), dict.fromkeys(TRAYS, True))
+    for answer, why in (
+        ({"row": {"pending": [], "facts": made["r01t02"]["facts"]}}, "gave no valid answer"),
+        ({"row": {"report": {**made["r01t02"], "record": [1]}}}, "gave no valid answer"),
+        ({"failed": True, "msg": "it was not read as root"}, "it was not read as root"),
+    ):
+        answers["r01t02"] = answer
+        found = run(TRAYS[0], phase="read")
+        # A clique is unchanged as a whole or not at all.
+        assert (found["read"], found["unchanged_hosts"]) == ({"r01t01": True}, {})
+        assert any(f"r01t02: {why}" in text or f"r01t02: it {why}" in text for text in found["warnings"])
+        assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect") == ["r01t01"]
 
 
 class Rack:
