@@ -13,22 +13,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pytest
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from nvlab import gpus, imex, lab, network, paths
+
 from . import test_isvctl
 from .commands import CONFIG, ansible, environment
 from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from collections.abc import Callable, Iterator
-from nvlab import gpus, imex, lab, network, paths
-from pathlib import Path
-from typing import Any, NamedTuple
+
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 
 pytestmark = pytest.mark.lab
