@@ -49,7 +49,7 @@ def hosts(file: Path) -> tuple[dict[str, Any], str]:
 
 def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     done = ansible("ansible-inventory", "-i", inventory(tmp_path, config), "--graph", "-v")
-    assert "ssh: 4 of 4 trays done, 4 returned facts" in done.stdout + done.stderr
+    assert "ssh: 4 of 4 trays done, 4 answered" in done.stdout + done.stderr
     assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
     listed, errors = hosts(inventory(tmp_path, config))
     through, more = hosts(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}))

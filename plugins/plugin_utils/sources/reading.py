@@ -139,8 +139,8 @@ async def read(targets: Mapping[str, Target], question: Question, reporter: Repo
 
 def progress(results: Mapping[str, Result], targets: Mapping[str, Target], name: str) -> str:
     """How many trays have answered so far."""
-    answered = sum("ansible_facts" in row for row in results.values())
-    return f"{name}: {len(results)} of {len(targets)} trays done, {answered} returned facts"
+    answered = sum(not row.get("failed") and not row.get("unreachable") for row in results.values())
+    return f"{name}: {len(results)} of {len(targets)} trays done, {answered} answered"
 
 
 def _result(tray: str, ended: fanout.Ended, target: Target, question: Question, asked_at: float) -> Result:

@@ -332,7 +332,7 @@ def test_progress_and_the_trays_without_facts_by_reason_are_reported(
     observe("refused1,mute1,tray1", reporter=recorder, fanout=1)
     lines = recorder.messages
     assert [line.partition(" of 3 trays done")[0] for line in lines] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
-    assert lines[-1] == "ssh: 3 of 3 trays done, 1 returned facts"
+    assert lines[-1] == "ssh: 3 of 3 trays done, 1 answered"
     assert recorder.warned == [
         "ssh: 2 of 3 trays returned no facts (1 tray (mute1): ssh failed without a message;"
         " 1 tray (refused1): port 22: Connection refused)"
