@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
@@ -17,14 +14,11 @@ from typing import Any
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.inventory.host import Host
-from ansible.template import trust_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, reporting
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, reporting
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import (
@@ -33,10 +27,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import (
     phases,
     rows,
     run_store,
+    ssh_inspection,
+    texts,
     variables,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts
 
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
@@ -91,10 +86,10 @@ class ActionModule(GuardedAction):
 
     def _read(self, run: phases.Run, names: Iterable[str], task_vars: Variables) -> Result:
         """Inspect hosts by ssh: RV(read) and warnings. One that cannot be read so has no row, and Ansible does it."""
-        asked: dict[str, tuple[phases.Phases, domain.DesiredState, reporting.Options]] = {}
+        asked: dict[str, ssh_inspection.Asked] = {}
 
         def ask(_phase: str, change: phases.Phases) -> Result:
-            asked[change.host] = (change, *self._question(change))
+            asked[change.host] = ssh_inspection.Asked(change, *self._question(change))
             return {"failed": True}
 
         templar = self._templar
@@ -107,30 +102,8 @@ class ActionModule(GuardedAction):
                 change.on_tray = ask
                 change.run("inspect")
         self._templar = templar
-        limit = max((phases.seconds("inspect", change.values) for change, *_rest in asked.values()), default=0.0)
-        answers = connections.read(
-            asked,
-            reading.Question("imex.reporting", {}, _accepted, math.ceil(limit), limit + connections.SENDING),
-            Hosts(task_vars["hostvars"], self.evaluate),
-            bool(self._task.become),
-            display,
-            lambda name: asked[name][2]._asdict(),
-        )
-        found: dict[str, bool] = {}
-        warnings: dict[str, None] = {}
-        unread: dict[str, list[str]] = {}
-        for name, (change, desired, _options) in asked.items():
-            answer = answers[name]
-            change.on_tray = functools.partial(_decided, desired, answer)
-            with contextlib.suppress(NvlinkError):
-                warnings |= dict.fromkeys(change.run("inspect").get("warnings", ()))
-            if "facts" in run.rows("inspect", [change.tray]).get(change.tray, {}):
-                found[name] = True
-            else:
-                run.forget(change.tray)
-                unread.setdefault(str(answer.get("msg") or "it gave no valid answer"), []).append(name)
-        rest = [f"{reading.OPTION}: {fold(hosts)}: {why}; Ansible reads it." for why, hosts in unread.items()]
-        return {"read": found, "warnings": [*warnings, *rest]}
+        known, becomes = Hosts(task_vars["hostvars"], self.evaluate), bool(self._task.become)
+        return ssh_inspection.inspect(run, asked, known, becomes, display)
 
     def _variables_of(self, name: str, hostvars: Any) -> Variables:
         """The variables that this task would have on a host, as Ansible makes them of the role, the play and the host.
@@ -139,6 +112,8 @@ class ActionModule(GuardedAction):
         which those of play and task, then registered ones and those of the command line, go as over its own.
         """
         known = hostvars.raw_get(name)
+        if foreign := trust.foreign_variables(known.get("ansible_facts")):
+            raise NvlinkError(trust.refusal(name, foreign)["msg"])
         host = Host(name)
         host.vars = dict(known)
         play, manager = self._task.play, self._task.get_variable_manager()
@@ -148,8 +123,9 @@ class ActionModule(GuardedAction):
     def _question(self, change: phases.Phases) -> tuple[domain.DesiredState, reporting.Options]:
         """The desired state of a tray, and what the tray is asked for it."""
         values = change.values
-        tls = self._tls(change) if values["imex_tls_used"] else {}
-        desired = desired_state(values, self._rendered(values), change.clique, change.tray, tls)
+        tls = texts.tls(change, self._loader) if values["imex_tls_used"] else {}
+        rendered = texts.rendered(values, self._task.get_search_path(), self._loader, self._templar.template)
+        desired = desired_state(values, rendered, change.clique, change.tray, tls)
         asked = reporting.Options(
             desired.owner,
             values["imex_ctl_timeout"],
@@ -173,64 +149,4 @@ class ActionModule(GuardedAction):
             arguments.update(tls=sent.pop("tls"), desired=sent)
         seconds = phases.seconds(phase, change.values)
         result = self.run_module("rackscale.nvlink.imex_domain", arguments, self.variables, rows.SCHEMA, seconds)
-        return _decided(desired, result, phase, change) if is_read else result
-
-    def _rendered(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """Render the role's templates with the variables of the tray: file on the tray -> text.
-
-        Not by the lookup of Ansible, which copies all variables, those of all groups too, for each tray.
-        """
-        texts = dict.fromkeys(domain.TEMPLATES.values(), "")
-        for name, path in domain.TEMPLATES.items():
-            template = values[name]
-            if not template:
-                continue
-            try:
-                found = self._loader.path_dwim_relative_stack(self._task.get_search_path(), "templates", template)
-                text = self._loader.get_text_file_contents(found)
-                # A template that renders nothing is None for Ansible.
-                texts[path] = str(self._templar.template(trust_as_template(text)) or "")
-            except AnsibleError as error:
-                raise formats.ImexError(f"{name}: {template} cannot be rendered ({error}); correct it.") from None
-        return texts
-
-    def _tls(self, change: phases.Phases) -> dict[str, str]:
-        """Read key, certificate and authority; a vaulted file is decrypted here, in memory."""
-        paths = change.certificate["files"] if change.certificate else change.values["imex_tls_files"] or {}
-        contents = {}
-        for name in domain.TLS_FILES:
-            path = paths.get(name)
-            if not path:
-                raise formats.ImexError(f"imex_tls_files: {name} is missing; set it to a file.")
-            if change.certificate and change.changes_nothing and not os.path.exists(path):
-                # No tray has this text, so its file counts as changed.
-                contents[name] = "to be made\n"
-                continue
-            try:
-                contents[name] = str(self._loader.get_text_file_contents(absolute(path)))
-                if not contents[name].strip():
-                    raise ValueError("it is empty")
-            except (AnsibleError, OSError, ValueError) as error:
-                raise formats.ImexError(
-                    f"imex_tls_files, {name}: {path} cannot be read ({error}); name a file of the controller."
-                ) from None
-        return contents
-
-
-def _accepted(tray: str, answer: Result, _asked_at: float) -> Result:
-    return trust.answered(tray, answer, rows.SCHEMA)
-
-
-def _decided(desired: domain.DesiredState, answer: Result, _phase: str, change: phases.Phases) -> Result:
-    """The answer of a tray, with the row that is decided from its report."""
-    result = dict(answer)
-    if not (report := (result.get("row") or {}).get("report")):
-        return result
-    try:
-        row = difference.difference(desired, report, change.plan["allow_jobs"])
-    except formats.ImexError as error:
-        return {**result, "failed": True, "msg": str(error)}
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        # Not as a tray answers: Phases fails one without a row.
-        return {**result, "row": {}}
-    return {**result, "row": row, "findings": [*result.get("findings", ()), *row.pop("findings")]}
+        return ssh_inspection.decided(desired, result, phase, change) if is_read else result

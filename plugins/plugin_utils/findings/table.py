@@ -276,7 +276,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "driver_missing.smi_not_linked": "nvidia-smi cannot load libnvidia-ml.so.1; install the driver's user-space"
         " packages.",
         "driver_missing.imex": "The version of the loaded driver cannot be read, and IMEX must have the same; load the"
-        " driver, or set option version.",
+        " driver.",
         "driver_missing.smi_not_started": "{program} cannot be started ({error}); install nvidia-smi with the driver,"
         " or set fabric_facts_nvidia_smi and verify_nvidia_smi to its path.",
         "version_mismatch": "The NVIDIA kernel module and its libraries have different versions, as after an upgrade"

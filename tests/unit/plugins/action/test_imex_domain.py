@@ -27,6 +27,7 @@ from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, reporting
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import tray as imex_tray
@@ -628,6 +629,13 @@ def test_by_ssh_a_hostile_or_missing_answer_leaves_that_tray_alone_to_ansible(
         assert (found["read"], found["unchanged_hosts"]) == ({"r01t01": True}, {})
         assert any(f"r01t02: {why}" in text or f"r01t02: it {why}" in text for text in found["warnings"])
         assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect") == ["r01t01"]
+
+
+def test_by_ssh_no_file_is_read_that_facts_of_a_tray_name() -> None:
+    """Before its variables are templated here, as GuardedAction refuses it in a task of its own."""
+    known = fabrics.HostVars(r01t01={"ansible_facts": {"imex_tls_files": {"key": "/etc/shadow"}}})
+    with pytest.raises(NvlinkError, match="imex_tls_files"):
+        action_of(Play.load({"hosts": "all"}), False, phase="read")._variables_of("r01t01", known)
 
 
 class Rack:
