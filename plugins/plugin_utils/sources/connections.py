@@ -141,7 +141,9 @@ def target(name: str, variables: Variables, hosts: Hosts, becomes: bool) -> read
     python = str(own.get("ansible_python_interpreter") or "auto")
     # What Ansible finds by itself needs a connection of its own.
     command = [reading.PYTHON] if python.startswith("auto") else shlex.split(python)
-    return reading.Target(str(given["host"]), [program, *_FIRST, *words], [*_sudo(own, becomes), *command])
+    return reading.Target(
+        str(given["host"]), [program, *_FIRST, *words], [*_sudo(own, becomes, given["remote_user"]), *command]
+    )
 
 
 @functools.cache
@@ -153,12 +155,17 @@ def _variables() -> frozenset[str]:
     return frozenset((*of_plugin, *_OTHERS))
 
 
-def _sudo(own: dict[str, Any], becomes: bool) -> list[str]:
-    """The program that makes Python root's, or another user's, where the site allows it; never with a password."""
+def _sudo(own: dict[str, Any], becomes: bool, login: Any) -> list[str]:
+    """The program that makes Python root's, or another user's, where the site allows it; never with a password.
+
+    None for the user that logs in, as Ansible does without become_allow_same_user: a host may have no sudo for root.
+    """
     if not boolean(own.get("ansible_become", becomes), strict=False):
         return []
     method = own.get("ansible_become_method") or C.DEFAULT_BECOME_METHOD
     if method not in ("sudo", "ansible.builtin.sudo"):
         raise UnreadableError(f"its ansible_become_method is {shown(method)}, and a reading by ssh has sudo alone")
     user = own.get("ansible_become_user") or C.DEFAULT_BECOME_USER or "root"
+    if user == login and not C.BECOME_ALLOW_SAME_USER:
+        return []
     return [str(own.get("ansible_become_exe") or "sudo"), "-n", "-u", str(user), "--"]

@@ -120,7 +120,13 @@ def test_a_tray_is_reached_as_ansible_would(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("variables", "becomes", "asks"),
-    [({"ansible_become": True}, False, True), ({}, True, True), ({"ansible_become": "false"}, True, False)],
+    [
+        ({"ansible_become": True}, False, True),
+        ({}, True, True),
+        ({"ansible_become": "false"}, True, False),
+        ({"ansible_user": "root"}, True, False),
+        ({"ansible_user": "admin"}, True, True),
+    ],
 )
 def test_a_tray_that_ansible_reads_as_root_is_read_by_sudo(
     site: Site, variables: dict[str, Any], becomes: bool, asks: bool
