@@ -68,7 +68,8 @@ def of_scheduler(name: str) -> Iterator[str]:
     if name not in objects.SCHEDULERS:
         yield "write its name into SCHEDULERS of plugins/plugin_utils/kubernetes/objects.py"
         return
-    if name.replace("-", "") not in re.sub("[^a-z]", "", read("docs/k8s-topology.md").lower()):
+    rows = "".join(line for line in read("docs/k8s-topology.md").lower().splitlines() if line.startswith("|"))
+    if name.replace("-", "") not in {word.replace("-", "") for word in re.findall("[a-z0-9-]+", rows)}:
         yield f"write a row on {name} into docs/k8s-topology.md"
     made = objects.made(name, cliques.describe(PAIR), "00000000-0000-4000-8000-000000000000")
     for group, versions, kind, _plural in KINDS.get(name, ()):
@@ -94,6 +95,13 @@ def of_scheduler(name: str) -> Iterator[str]:
 )
 def test_a_scheduler_is_complete_and_its_objects_are_valid(name: str) -> None:
     assert list(of_scheduler(name)) == [], f"scheduler {name}"
+
+
+@pytest.mark.parametrize("path", ["plugins/modules/k8s_topology.py", "roles/k8s_topology/meta/argument_specs.yml"])
+def test_a_scheduler_that_is_applied_is_among_the_choices(path: str) -> None:
+    choices = re.search(r"choices: (\[.*auto, kai,.*\])", read(path))
+    assert choices
+    assert {*yaml.safe_load(choices[1])} - {"", "auto"} == {*KINDS}, f"choices in {path} are not those of KINDS"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,7 @@ def test_a_finding_has_its_entry_in_the_table() -> None:
     assert missing == []
 
 
-def test_an_entry_of_the_table_is_found_by_somebody_and_tested() -> None:
+def test_a_finding_of_the_table_is_found_by_somebody_and_tested() -> None:
     words = {word for path in ROOT.glob("plugins/**/*.py") if path.name != "table.py" for word in quoted(path)}
     tests = [path for path in ROOT.glob("tests/**/*.py") if path.name != "faults.py"]
     tested, texts = {word for path in tests for word in quoted(path)}, "".join(path.read_text() for path in tests)
@@ -203,5 +211,10 @@ def test_a_product_is_complete(name: str) -> None:
     product = products.PRODUCTS[name]
     assert products.of(f"NVIDIA {name}") == product, f"{name}: an earlier row of PRODUCTS has a part of this name"
     assert all(number > 0 for number in product), f"{name}: a number is missing in its row of PRODUCTS"
+    assert product.below <= product.trays, f"{name}: below counts trays of the rack"
+    same = products.switch_trays(product.trays) == (product.below, product.switches)
+    assert same, (
+        f"{name}: an earlier row of PRODUCTS has as many trays and other switch trays; let switch_trays() decide"
+    )
     row = f"| {name} | {product.links} | {product.speed} | {product.gpus} | {product.trays} | {product.switches} |"
     assert row in read("docs/hardware.md"), f"write the row {row} into docs/hardware.md"
