@@ -10,10 +10,8 @@ standard library. The archive stays in the tray's memory; no file is written the
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 import json
-import marshal
 import re
 import zipfile
 from collections.abc import Mapping
@@ -27,7 +25,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout im
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 
-# What is below the package, and the names; to parse each file would be the half of a reading of few trays.
+# What is below the package, and the names. The program of IMEX per job is made for each tray in a process of its own,
+# where to parse each file would be most of its task.
 _IMPORTS = re.compile(rf"^ *from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|.*)", re.MULTILINE)
 # 8 is MFD_NOEXEC_SEAL. Kernels with this sysctl know the flag, and may require it.
 _MEMFD_FLAGS = 'os.MFD_CLOEXEC|8*os.path.exists("/proc/sys/vm/memfd_noexec")'
@@ -58,17 +57,7 @@ def archive(module: str) -> bytes:
         # Without modification times, so that equal sources give equal bytes.
         for path, source in sources.items():
             file.writestr(zipfile.ZipInfo(f"{folder}/{path}"), source, zipfile.ZIP_DEFLATED)
-            file.writestr(zipfile.ZipInfo(f"{folder}/{path}c"), _byte_code(source, path), zipfile.ZIP_DEFLATED)
     return written.getvalue()
-
-
-def _byte_code(source: bytes, path: str) -> bytes:
-    """For a tray whose Python has the controller's version: to compile is a third of what the probe costs there.
-
-    Another version ignores it. The flag 1 says that it belongs to the hash of its source, which is not checked.
-    """
-    code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
-    return b"".join((importlib.util.MAGIC_NUMBER, (1).to_bytes(4, "little"), importlib.util.source_hash(source), code))
 
 
 def sources_of(*modules: str) -> dict[str, bytes]:
