@@ -32,7 +32,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import (
     variables,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.desired import desired_state
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts, require_placed
 
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
@@ -78,6 +79,9 @@ class ActionModule(GuardedAction):
         host = task_vars["inventory_hostname"]
         tray = str(self._templar.template(task_vars.get("imex_tray")) or host)
         if phase in ("inspect", "read"):
+            given = self._templar.template(task_vars.get(reading.OPTION))
+            if given and given != trust.controller_value(task_vars, reading.OPTION):
+                require_placed([reading.OPTION])
             # Of an earlier run of the role in this play; first, so that none counts where this one fails.
             run.forget(tray)
         values = variables.values(task_vars, self._templar.template)

@@ -93,12 +93,13 @@ def run(fabric: str) -> Any:
     def start(
         host: str, *, check: bool = False, strategy: str = "linear", left: list[str] | None = None, **options: Any
     ) -> dict[str, Any]:
-        """left: the hosts of the play that have not failed, all by default."""
+        """left: the hosts of the play that have not failed, all by default. tray_reading: as only the tray has it."""
         play.strategy = strategy
+        own = {"tray_reading": options.pop("tray_reading")} if "tray_reading" in options else {}
         action = action_of(play, check, **{name: options.pop(name) for name in OPTIONS if name in options})
         hosts = {"ansible_play_hosts_all": TRAYS, "ansible_play_hosts": left or TRAYS}
         variables = variables_of(host, **{"fabric": fabric, **options})
-        return action.run(task_vars={**variables, "hostvars": {"localhost": localhost}, **hosts})
+        return action.run(task_vars={**variables, **own, "hostvars": {"localhost": localhost}, **hosts})
 
     # What the tests read of the play that start() made; a function has no such attributes for mypy.
     start.play, start.of_play, start.localhost = play._uuid, play, localhost  # type: ignore[attr-defined]
@@ -629,6 +630,11 @@ def test_by_ssh_a_hostile_or_missing_answer_leaves_that_tray_alone_to_ansible(
         assert (found["read"], found["unchanged_hosts"]) == ({"r01t01": True}, {})
         assert any(f"r01t02: {why}" in text or f"r01t02: it {why}" in text for text in found["warnings"])
         assert imex_run_store.trays(str(constants.DEFAULT_LOCAL_TMP), run.play, "inspect") == ["r01t01"]
+
+
+def test_a_way_of_reading_that_only_a_tray_has_is_refused(run: Any) -> None:
+    with pytest.raises(AnsibleActionFail, match="tray_reading: set for trays with another value than for localhost"):
+        run(TRAYS[0], phase="inspect", tray_reading="ssh")
 
 
 def test_by_ssh_no_file_is_read_that_facts_of_a_tray_name() -> None:
