@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
@@ -37,6 +38,10 @@ class _Plan(Host):
     def __init__(self, files: Mapping[str, FileState]) -> None:
         super().__init__(check=True)
         self.files = files
+
+    def call(self, *argv: str, **_options: Any) -> NoReturn:
+        """Nothing that a tray reports may decide what runs on the controller."""
+        raise RuntimeError(f"{argv[0]} is for the tray, not for the controller")
 
     def file(
         self,
