@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import hashlib
 import os
 import pwd
 import stat
 import time
+from typing import TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -29,6 +31,15 @@ _OTHER_SECRET = "(another secret)\n"
 
 class HostError(NvlinkError):
     """The host could not be changed as desired; the message names the step that failed."""
+
+
+class FileState(TypedDict):
+    """sha256: None where it is no regular file, or cannot be read."""
+
+    sha256: str | None
+    mode: int
+    uid: int
+    gid: int
 
 
 class Host:
@@ -85,24 +96,37 @@ class Host:
         owner: ``user`` or ``user:group``. No message contains the content, and no diff that of a secret. quiet: the
         change is not recorded.
         """
-        before = atomic.read_regular(path)
+        had, before = self.state(path), self.content(path)
         if data is None:
-            if not os.path.lexists(path):
+            if had is None:
                 return False
             if not self.check:
                 _remove(path)
             self._record(f"remove {path}", path, before, None, secret, quiet)
             return True
-        changed = before != data
-        if not changed and self._has(path, owner, mode):
+        known = had["sha256"] if had else None
+        changed = known != hashlib.sha256(data).hexdigest()
+        if not changed and self._has(had, owner, mode):
             return False
         if not self.check:
             write(path, data, owner, mode, 0o700 if secret else 0o755)
         if changed:
-            self._record(f"{'write' if before is None else 'change'} {path}", path, before, data, secret, quiet)
+            self._record(f"{'write' if known is None else 'change'} {path}", path, before, data, secret, quiet)
         else:
             self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
         return changed
+
+    def state(self, path: str) -> FileState | None:
+        """What file() compares; None where there is nothing."""
+        if not os.path.lexists(path):
+            return None
+        status, data = os.stat(path, follow_symlinks=os.path.exists(path)), atomic.read_regular(path)
+        sha256 = None if data is None else hashlib.sha256(data).hexdigest()
+        return {"sha256": sha256, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
+
+    def content(self, path: str) -> bytes | None:
+        """What --diff shows as the text before; None where it is no regular file."""
+        return atomic.read_regular(path)
 
     def _record(
         self, description: str, path: str, before: bytes | None, after: bytes | None, secret: bool, quiet: bool
@@ -117,17 +141,15 @@ class Host:
         self.before.setdefault(path, shown[0])
         self.after[path] = shown[1]
 
-    def _has(self, path: str, owner: str, mode: int) -> bool:
-        """Whether a path has this owner and mode; an owner that does not exist yet, in check mode, counts as right."""
-        status = os.stat(path)
+    def _has(self, found: FileState | None, owner: str, mode: int) -> bool:
+        """Whether this owner and mode were found; an owner that does not exist yet, in check mode, counts as right."""
         known = not self.check or owner_exists(owner)
-        uid_and_gid = ids(owner) if known else (status.st_uid, status.st_gid)
-        return (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (mode, *uid_and_gid)
+        return found is not None and found["mode"] == mode and (not known or (found["uid"], found["gid"]) == ids(owner))
 
     def folder(self, path: str, owner: str, mode: int) -> None:
         """Make a folder with this owner and mode."""
         if os.path.isdir(path):
-            if self._has(path, owner, mode):
+            if self._has(self.state(path), owner, mode):
                 return
             change = f"set owner {owner} and mode {mode:04o} of {path}"
         else:

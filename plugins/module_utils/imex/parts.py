@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.host import FileState
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.boot import Record
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import Process
 
@@ -143,15 +144,6 @@ class Facts(_Facts):
     nodes: NodeList
     findings: list[Any]
     """Each a HostFinding on the tray, a Finding on the controller."""
-
-
-class FileState(TypedDict):
-    """sha256: None where it is no regular file, or cannot be read."""
-
-    sha256: str | None
-    mode: int
-    uid: int
-    gid: int
 
 
 class Firewall(TypedDict):

@@ -8,10 +8,8 @@ It reads nothing from other trays but the records that members offer. Every call
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, FileState, Report
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Report
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 # For one call of a program.
@@ -85,7 +83,7 @@ def report(host: Host, options: Options) -> Report:
     jobs, unknown = slurm_jobs.running_on(options.nodes) if options.nodes and found["running"] else ([], None)
     return {
         "facts": found,
-        "files": {path: known for path in files if (known := _state(path)) is not None},
+        "files": {path: known for path in files if (known := host.state(path)) is not None},
         "record": record,
         "approved": record is not None and atomic.read_text(domain.START_APPROVAL) == approval(record),
         "socket": host.is_active(domain.LIST_SOCKET),
@@ -130,15 +128,6 @@ def _recorded(record: boot.Record | None) -> list[str]:
         return []
     channels = (f"{boot.CHANNELS}/channel{minor}" for minor in record.get("channels", []))
     return [record.get("nodes", formats.NODES_FILE), *channels]
-
-
-def _state(path: str) -> FileState | None:
-    """As Host.file() compares a file; None where there is none."""
-    if not os.path.lexists(path):
-        return None
-    status, data = os.stat(path, follow_symlinks=os.path.exists(path)), atomic.read_regular(path)
-    sha256 = None if data is None else hashlib.sha256(data).hexdigest()
-    return {"sha256": sha256, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
 
 
 def _params() -> dict[str, str]:

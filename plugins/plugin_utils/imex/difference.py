@@ -8,11 +8,10 @@ The phase stop_and_write itself runs on the report, with a Host that plans: so w
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import FileState, Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
@@ -26,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     tray,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import FileState, Report
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Report
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import Stored
@@ -43,31 +42,11 @@ class _Plan(Host):
         """Nothing that a tray reports may decide what runs on the controller."""
         raise RuntimeError(f"{argv[0]} is for the tray, not for the controller")
 
-    def file(
-        self,
-        path: str,
-        data: bytes | None,
-        owner: str = "root",
-        mode: int = 0o644,
-        secret: bool = False,
-        quiet: bool = False,
-    ) -> bool:
-        had = self.files.get(path)
-        if data is None:
-            change = f"remove {path}" if had else ""
-        elif had is None or had["sha256"] is None:
-            change = f"write {path}"
-        elif had["sha256"] != hashlib.sha256(data).hexdigest():
-            change = f"change {path}"
-        elif (had["mode"], had["uid"], had["gid"]) != (mode, 0, 0):
-            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
-            return False
-        else:
-            return False
-        if change:
-            self.changes.append(change)
-            self.before.setdefault(path, "")
-        return bool(change)
+    def state(self, path: str) -> FileState | None:
+        return self.files.get(path)
+
+    def content(self, path: str) -> None:
+        """A report has no texts."""
 
 
 def paths(desired: domain.DesiredState) -> list[str]:

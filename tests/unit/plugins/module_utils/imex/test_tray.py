@@ -199,7 +199,7 @@ def test_a_file_of_a_report_differs_as_it_does_on_the_tray(tmp_path: Path) -> No
     os.symlink("same", paths["link"])
     os.symlink("nowhere", paths["dangling"])
     os.mkdir(paths["folder"])
-    states = {path: known for path in paths.values() if (known := reporting._state(path)) is not None}
+    states = {path: known for path in paths.values() if (known := Host(True).state(path)) is not None}
     for data in (b"text", None):
         on_tray, planned = Host(True), difference._Plan(states)
         for path in paths.values():
