@@ -9,6 +9,7 @@ names: one atomic write replaces it, and a program that has started has imported
 
 from __future__ import annotations
 
+import functools
 import io
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -35,6 +36,7 @@ def check_at_boot() -> str:
     return f"#!{reporting.PYTHON} -I\n{Path(boot.__file__).read_text(encoding='utf-8')}"
 
 
+@functools.cache
 def of_job(python: str) -> bytes:
     """The content of the program of IMEX per job, equal for equal sources."""
     folder = PurePosixPath(probe.PACKAGE.replace(".", "/"))
