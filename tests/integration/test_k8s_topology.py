@@ -367,8 +367,8 @@ def test_labels_of_an_old_topograph_are_reported_and_stay(site: Site) -> None:
     old = "network.topology.nvidia.com/leaf"
     label(site, "r01t02", {old: "s1"}, "topograph")
     assert [row["message"] for row in site.apply().findings if row["code"] == "k8s_topograph_deprecated"] == [
-        "Labels of Topograph 0.5 or older (network.topology.nvidia.com/) are on r01t02: remove them when nothing names "
-        "them."
+        "Labels of Topograph 0.5 or older (network.topology.nvidia.com/) are on r01t02; let Topograph 1.0 write its "
+        "labels, then remove the old ones when nothing names them."
     ]
     assert site.labels("r01t02")[old] == "s1"
 
