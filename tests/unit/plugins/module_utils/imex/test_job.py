@@ -495,7 +495,9 @@ def test_the_program_is_installed_once_and_starts(tray: Path, monkeypatch: pytes
     assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
     assert _present(tray) == []
     monkeypatch.setattr(programs, "_MAIN", f"{programs._MAIN}# another version\n")
+    programs.of_job.cache_clear()
     assert _present(tray) == [f"change {job_files.PROGRAM}"]
+    programs.of_job.cache_clear()
 
 
 def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(tray: Path) -> None:
