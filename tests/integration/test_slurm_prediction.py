@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement, scontrol
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, spans, topology_files
 
 from .slurm_site import FILE
@@ -215,7 +215,7 @@ def _placed(cluster: Slurmctld, candidate: linter.Candidate, case: Random) -> It
     for (job, segment), nodes in zip(case.jobs, place(cluster, case.jobs, case.without), strict=True):
         what = f"-N {job}{f' --segment={segment}' if segment else ''} without {fold(case.without)}: {counts} {sizes}"
         [span] = spans.spans(counts, sizes, [job])
-        starts = spans.segments_fit(counts, job, segment) if segment else span.starts
+        starts = placement.segments_fit(counts, job, segment) if segment else span.starts
         # Where its search met a block without a working tray, 25.11 and later search again.
         again = candidate.version >= (25, 11, 0) and 0 in counts and len(sizes) > 1 and not segment
         if (nodes is not None) != starts and not (nodes is not None and again):
