@@ -30,6 +30,16 @@ PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 _IMPORTS = re.compile(rf"^ *from {re.escape(PACKAGE)}((?:\.\w+)*) import (\([^)]*\)|.*)", re.MULTILINE)
 # 8 is MFD_NOEXEC_SEAL. Kernels with this sysctl know the flag, and may require it.
 _MEMFD_FLAGS = 'os.MFD_CLOEXEC|8*os.path.exists("/proc/sys/vm/memfd_noexec")'
+# Of a program that stays on a host. slurmd may have no umask: others could write to what its program creates.
+_MAIN = """\
+import os
+import sys
+
+os.umask(0o022)
+from {package}.{module} import main
+
+sys.exit(main(sys.argv[1:], dict(os.environ)))
+"""
 # Reads the archive from standard input. No character that a shell would interpret within single quotes.
 BOOTSTRAP = (
     f'import os,sys;n=os.memfd_create("nvlink-probe",{_MEMFD_FLAGS});os.write(n,sys.stdin.buffer.read());'
@@ -58,6 +68,26 @@ def archive(module: str) -> bytes:
         for path, source in sources.items():
             file.writestr(zipfile.ZipInfo(f"{folder}/{path}"), source, zipfile.ZIP_DEFLATED)
     return written.getvalue()
+
+
+@functools.cache
+def program(python: str, module: str) -> bytes:
+    """A zip file that this Python runs: main() of a module of module_utils, with all that it imports.
+
+    Equal for equal sources. One atomic write replaces it, and a program that has started has imported everything.
+    """
+    folder = PurePosixPath(PACKAGE.replace(".", "/"))
+    members = {"__main__.py": _MAIN.format(package=PACKAGE, module=module.replace("/", ".")).encode()}
+    members |= {str(folder / path): source for path, source in sources_of(module).items()}
+    # Python before 3.13 finds no package in a zip file without this.
+    members |= {f"{parent}/__init__.py": b"" for path in [*members] for parent in PurePosixPath(path).parents[:-1]}
+    # -I and -S: Python imports no file of a user or of the site.
+    packed = io.BytesIO(f"#!{python} -IS\n".encode())
+    packed.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(packed, "a") as file:
+        for path, source in sorted(members.items()):
+            file.writestr(zipfile.ZipInfo(path), source)
+    return packed.getvalue()
 
 
 def sources_of(*modules: str) -> dict[str, bytes]:

@@ -28,15 +28,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
-    boot,
-    domain,
-    formats,
-    job_files,
-    job_host,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, formats, job_files, job_host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, failure, main, state, wait
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import programs
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex.imex_fleet import domain_json
 from hypothesis import given
 from hypothesis import strategies as st
@@ -494,10 +489,10 @@ def test_the_program_is_installed_once_and_starts(tray: Path, monkeypatch: pytes
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
     assert _present(tray) == []
-    monkeypatch.setattr(programs, "_MAIN", f"{programs._MAIN}# another version\n")
-    programs.of_job.cache_clear()
+    monkeypatch.setattr(probe, "_MAIN", f"{probe._MAIN}# another version\n")
+    probe.program.cache_clear()
     assert _present(tray) == [f"change {job_files.PROGRAM}"]
-    programs.of_job.cache_clear()
+    probe.program.cache_clear()
 
 
 def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(tray: Path) -> None:
