@@ -1,0 +1,232 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds each tray that a job may use, and which of them must come free before Slurm can place it. Pure.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Row, clean
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
+    ACTIVE,
+    PENDING,
+    Evidence,
+    Job,
+    Reservation,
+    seconds_of,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.spares import PREFIX
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+
+IDLE, BUSY, RESERVED, OUT = "idle", "busy", "reserved", "out"
+_TAKEN = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
+_STARTING = frozenset(("POWERING_UP", "POWERED_DOWN", "POWERING_DOWN"))
+# More holders than this are not reduced to those that are needed.
+_MAX_REDUCED = 400
+
+
+def is_away(node: Node | None) -> bool:
+    """Whether a tray runs no new job, in a reservation or not; one that powers up answers later."""
+    words = frozenset(("UNKNOWN",)) if node is None else node.words
+    away = words & (rules.UNAVAILABLE - rules.RESERVED)
+    return bool(away) and not (away == {"NOT_RESPONDING"} and bool(words & _STARTING))
+
+
+class Held(NamedTuple):
+    """A tray: what holds it, until when (empty: no end), and the numbers of its jobs or the reservation's name."""
+
+    kind: str
+    until: str = ""
+    by: tuple[object, ...] = ()
+
+
+class Holding:
+    """The trays of a job's partitions by what holds them."""
+
+    def __init__(self, evidence: Evidence, job: Job) -> None:
+        self.evidence, self.job = evidence, job
+        partitions = [evidence.partitions[name] for name in job.partitions if name in evidence.partitions]
+        self.where = f"partition {', '.join(clean(name) for name in job.partitions)}"
+        mine = [one for one in evidence.reservations if one.name == job.reservation]
+        members = frozenset().union(*(one.nodes for one in mine or partitions))
+        if job.wants and len(job.wants) >= job.nodes:
+            members &= frozenset(job.wants)
+        usable = members.difference(job.without)
+        self.blocks = {block: [name for name in names if name in usable] for block, names in evidence.blocks.items()}
+        if not self.blocks:
+            self.blocks = {"": sorted(usable)}
+        self.block = {name: block for block, names in self.blocks.items() for name in names}
+        self.sizes = evidence.sizes if evidence.blocks else ()
+        self.base = self.sizes[0] if self.sizes else 0
+        on: dict[str, list[Job]] = defaultdict(list)
+        for one in evidence.jobs.values():
+            if one.state in ACTIVE:
+                for name in one.names:
+                    on[name].append(one)
+        kept = self._kept()
+        self.trays = {name: self._held(name, on.get(name, ()), kept.get(name)) for name in self.block}
+
+    def _kept(self) -> dict[str, Reservation]:
+        """Tray -> the reservation that keeps this job from it: one that is active, or begins before the job ends."""
+        now, minutes = seconds_of(self.evidence.now), self.job.minutes
+        found = {}
+        for one in self.evidence.reservations:
+            begins = seconds_of(one.start) - now if one.start else 0
+            if one.name != self.job.reservation and (minutes is None or begins < minutes * 60):
+                found.update(dict.fromkeys(one.nodes, one))
+        return found
+
+    def _held(self, name: str, jobs: Iterable[Job], kept: Reservation | None) -> Held:
+        node = self.evidence.trays.get(name)
+        if node is None or is_away(node):
+            return Held(OUT)
+        if kept is not None:
+            return Held(RESERVED, kept.end, (kept.name,))
+        jobs = list(jobs)
+        if jobs or node.words & _TAKEN:
+            ends = [one.end for one in jobs]
+            return Held(BUSY, max(ends) if ends and all(ends) else "", tuple(one.number for one in jobs))
+        return Held(IDLE)
+
+    # -------------------------------------------------------------------------------------------------- sets of trays
+
+    def of_kind(self, kind: str) -> set[str]:
+        return {name for name, held in self.trays.items() if held.kind == kind}
+
+    def idle(self) -> set[str]:
+        return self.of_kind(IDLE)
+
+    def timed(self) -> set[str]:
+        """Those whose job or reservation has an end."""
+        return {name for name, held in self.trays.items() if held.until}
+
+    def ended_by(self, end: str) -> set[str]:
+        """Those whose job or reservation has ended then."""
+        return {name for name in self.timed() if self.trays[name].until <= end}
+
+    def by_block(self, names: Iterable[str]) -> dict[str, int]:
+        numbers = dict.fromkeys(self.blocks, 0)
+        for name in names:
+            numbers[self.block[name]] += 1
+        return numbers
+
+    def counts(self, names: Iterable[str]) -> list[int]:
+        return list(self.by_block(names).values())
+
+    def places(self, names: set[str]) -> bool:
+        """Whether Slurm can place the job when these trays are free."""
+        return names.issuperset(self.job.wants) and self.fits(self.counts(names))
+
+    def fits(self, counts: Sequence[int], nodes: int = 0, segment: int = 0) -> bool:
+        """Whether Slurm can place the job, or one of this size or segment, on so many trays of each block."""
+        return placement.places(counts, self.sizes, nodes or self.job.nodes, segment or self.job.segment or 0)
+
+    def earliest_end(self) -> str:
+        """When as many jobs and reservations have ended that Slurm can place the job; empty where that is not known."""
+        idle = self.idle()
+        ends = sorted({self.trays[name].until for name in self.timed()})
+        low, high = 0, len(ends)
+        while low < high:
+            middle = (low + high) // 2
+            if self.places(idle | self.ended_by(ends[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        return ends[low] if low < len(ends) else ""
+
+    def needed(self, free: set[str], more: set[str]) -> set[str]:
+        """Those of ``more`` that the job needs besides the free ones; what one job or reservation holds is one."""
+        groups: dict[tuple[object, ...], set[str]] = defaultdict(set)
+        for name in more:
+            groups[self.trays[name].by or (name,)].add(name)
+        kept = set(more)
+        if len(groups) > _MAX_REDUCED:
+            return kept
+        # Those that end last are given up first, then those of the blocks that have the fewest free trays.
+        numbers = self.by_block(free)
+        counts, index = self.counts(free | more), {block: at for at, block in enumerate(self.blocks)}
+        order = sorted(
+            groups.values(),
+            key=lambda names: (min(self.trays[name].until for name in names), -numbers[self.block[min(names)]]),
+        )
+        for names in reversed(order):
+            fewer = list(counts)
+            for name in names:
+                fewer[index[self.block[name]]] -= 1
+            if names.isdisjoint(self.job.wants) and self.fits(fewer):
+                counts, kept = fewer, kept - names
+        return kept
+
+    def holders(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The jobs on these trays, by (ID, user); the one that ends first is first."""
+        numbers = {number for name in names if self.trays[name].kind == BUSY for number in self.trays[name].by}
+        jobs = sorted((job for job in self.evidence.jobs.values() if job.number in numbers), key=lambda job: job.end)
+        hidden = any(self.trays[name].kind == BUSY and not self.trays[name].by for name in names)
+        return [*((job.shown, job.user) for job in jobs), *([("you may not see", "others")] if hidden else [])]
+
+    def reservations(self, names: Iterable[str]) -> set[str]:
+        return {clean(str(by)) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
+
+    def rivals(self, names: set[str]) -> list[Job]:
+        """The pending jobs before this one that may take these trays."""
+        me, found = self.job, []
+        for job in self.evidence.jobs.values():
+            before = (job.priority, -job.number) > (me.priority, -me.number)
+            if job.state in PENDING and job.priority and before and job.number != me.number:
+                partitions = (self.evidence.partitions.get(name) for name in job.partitions)
+                if any(one is not None and names & one.nodes for one in partitions):
+                    found.append(job)
+        return found
+
+    def minutes_before_reservations(self, job: Job) -> int:
+        """The time limit with which the job would end before a reservation that begins later; 0 for none."""
+        now = seconds_of(self.evidence.now)
+        later = {one.name: seconds_of(one.start) - now for one in self.evidence.reservations if one.start}
+        names = self.reservations(self.of_kind(RESERVED))
+        minutes = min((later[name] for name in names if later.get(name, 0) > 0), default=0) // 60 - 1
+        return int(minutes) if minutes > 0 and (job.minutes is None or minutes < job.minutes) else 0
+
+    # -------------------------------------------------------------------------------------------------------- in words
+
+    def states(self, names: Iterable[str]) -> list[tuple[str, list[str]]]:
+        """Why these trays are out of service, with the trays of each reason; the most first."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(names):
+            node = self.evidence.trays.get(name)
+            found[sentences.state(node) if node is not None else "not shown by sinfo"].append(name)
+        return sorted(found.items(), key=lambda one: -len(one[1]))
+
+    def most(self, largest: int, number: int) -> str:
+        """The most trays that it has in one block, and in all."""
+        if not self.base:
+            return count(number, "tray")
+        return f"at most {largest} in one block, {number} in all"
+
+    def rows(self) -> tuple[Row, ...]:
+        """At most five lines of evidence: idle, busy, reserved, out of service, in other partitions."""
+        total = len(self.trays)
+        busy, reserved, out = (self.of_kind(kind) for kind in (BUSY, RESERVED, OUT))
+        ends = [self.trays[name].until for name in busy]
+        spares = all(name.startswith(PREFIX) for name in self.reservations(reserved))
+        kept = f"reserved{' as spares' if spares else ''} by {', '.join(sorted(self.reservations(reserved))[:3])}"
+        why = tuple(f"{sentences.trays(names)} {state}" for state, names in self.states(out)[:3])
+        elsewhere = sum(name not in self.trays for names in self.evidence.blocks.values() for name in names)
+        jobs = f"busy with {sentences.named_jobs(self.holders(busy))}" if busy else ""
+        rows = [
+            Row("idle", len(self.idle()), total, sentences.blocks(self.by_block(self.idle()))),
+            Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),
+            Row(kept, len(reserved), total, (sentences.trays(reserved),)),
+            Row("out of service", len(out), total, why),
+            Row("of its blocks not for this job", elsewhere),
+        ]
+        return tuple(row for row in rows if row.count or row.what == "idle")

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An answer, its words, and its two forms: text and JSON. Pure.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
+
+SCHEMA_VERSION = 1
+JOBS, OPERATOR, NEVER, SLURM, NOTHING = "jobs", "operator", "never", "slurm", "nothing"
+MAX_ROWS = 5
+# Characters of a text that somebody else wrote.
+MAX_WORDS = 160
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of evidence: ``count`` of ``of`` trays are ``what``; of: None where there is no whole.
+
+    names: what they are, ``r01 8`` for eight of a block. until: a local time in ISO form, empty for none.
+    """
+
+    what: str
+    count: int
+    of: int | None = None
+    names: tuple[str, ...] = ()
+    until: str = ""
+
+
+class Change(NamedTuple):
+    """What would end the wait, and the test that has confirmed it."""
+
+    sentence: str
+    confirmed_by: str
+
+
+class Proposal(NamedTuple):
+    """A change that is still to be tested. options: of sbatch, in place of the job's own."""
+
+    options: tuple[str, ...]
+    nodes: int
+    note: str = ""
+    minutes: int = 0
+
+
+class Answer(NamedTuple):
+    """waits_for: jobs, operator, never, slurm or nothing.
+
+    No part of the JSON: proposals, the cheapest first; out, how many trays out of service it waits for.
+    """
+
+    kind: str
+    subject: str
+    waits_for: str
+    sentence: str
+    evidence: tuple[Row, ...] = ()
+    change: Change | None = None
+    proposals: tuple[Proposal, ...] = ()
+    out: int = 0
+
+
+def clean(words: str) -> str:
+    """A text of a user or an operator as part of one line: no control characters, none that turn the direction."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in words[:1000]).split())
+    return shortened(line, MAX_WORDS)
+
+
+def when(time: str) -> str:
+    """An ISO time to the minute."""
+    return time[:16].replace("T", " ")
+
+
+def until(end: str) -> str:
+    return f"until {when(end)}" if end else "without an end"
+
+
+def trays(names: Iterable[str], limit: int = 6) -> str:
+    """Names of trays: folded, or counted where that is long."""
+    names = list(names)
+    folded = fold(sorted(names))
+    return folded if len(folded) <= 60 else summarize(names, limit)
+
+
+def blocks(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """``r01 8``, the largest first."""
+    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return tuple(f"{name} {number}" for name, number in ranked if number)
+
+
+def state(node: Node) -> str:
+    """Why a tray runs no new job: ``drained: GPU 2 lost, since 2026-11-21 15:10, by root``."""
+    words = node.words
+    if "DOWN" in words:
+        what = "down"
+    elif "DRAIN" in words:
+        what = "draining" if words & {"ALLOCATED", "MIXED"} else "drained"
+    else:
+        what = next((word.lower().replace("_", " ") for word in sorted(words)), "unknown")
+    who, _at, since = node.by.partition("@")
+    reason = f": {clean(node.reason)}" if node.reason else ""
+    return f"{what}{reason}{f', since {when(since)}' if since else ''}{f', by {clean(who)}' if who else ''}"
+
+
+def request(nodes: int, segment: int | None, base: int) -> str:
+    """What a job asks of the blocks: ``4 trays in one block``."""
+    if segment and nodes > segment:
+        return f"{nodes} trays in {count(nodes // segment, 'segment')} of {segment}, each in one block"
+    if base and nodes <= max(base, segment or 0):
+        return f"{count(nodes, 'tray')} in one block" if nodes > 1 else "1 tray"
+    if base:
+        return f"{nodes} trays in at most {-(-nodes // base)} blocks"
+    return count(nodes, "tray")
+
+
+def named_jobs(jobs: Sequence[tuple[str, str]], limit: int = 3) -> str:
+    """Jobs by (ID, user): ``job 7 of kim``, or counted."""
+    return summarize((f"job {clean(shown)} of {clean(user)}" for shown, user in jobs), limit)
+
+
+def text(answer: Answer, notes: Sequence[str] = ()) -> str:
+    """The answer for a terminal: its sentence, the evidence, the change, and what is not known."""
+    lines = [answer.sentence, *(f"  {_line(row)}" for row in answer.evidence[:MAX_ROWS])]
+    if answer.change is not None:
+        lines.append(f"{answer.change.sentence.rstrip('.')} ({answer.change.confirmed_by}).")
+    lines += [f"Not known: {note}." for note in notes]
+    return "".join(f"{clean_line(line)}\n" for line in lines)
+
+
+def clean_line(line: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in line)
+
+
+def _line(row: Row) -> str:
+    number = str(row.count) if row.of is None else f"{row.count} of {row.of}"
+    names = f" ({summarize(row.names, 6)})" if row.names else ""
+    return f"{number} {row.what}{names}{f' {until(row.until)}' if row.until else ''}"
+
+
+def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The document of ``--json``, schema_version 1: the fields of Answer, and ``unknown``, what could not be read."""
+    rows = [{**asdict(row), "names": list(row.names), "until": row.until or None} for row in answer.evidence]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": answer.kind,
+        "subject": answer.subject,
+        "waits_for": answer.waits_for,
+        "sentence": clean_line(answer.sentence),
+        "evidence": rows[:MAX_ROWS],
+        "change": None if answer.change is None else answer.change._asdict(),
+        "unknown": list(notes),
+    }
+
+
+def of_dict(document: Mapping[str, Any]) -> Answer:
+    """The answer of as_dict()."""
+    rows = [Row(**{**row, "names": tuple(row["names"]), "until": row["until"] or ""}) for row in document["evidence"]]
+    change = Change(**document["change"]) if document["change"] else None
+    words = {key: document[key] for key in ("kind", "subject", "waits_for", "sentence")}
+    return Answer(**words, evidence=tuple(rows), change=change)
+
+
+def printed(answer: Answer, notes: Sequence[str] = ()) -> str:
+    """as_dict() as a file has it."""
+    return json.dumps(as_dict(answer, notes), indent=1) + "\n"

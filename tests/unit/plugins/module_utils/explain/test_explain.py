@@ -1,0 +1,255 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Answers from what slurmctld 24.11.5 and 26.05.5 printed (situations.json, by tests/integration/test_explain.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.child import Result
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import (
+    program,
+    sentences,
+    situations,
+    slurm_evidence,
+    summary,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Answer, Change, Proposal, Row
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
+    Evidence,
+    Job,
+    Partition,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
+from ansible_collections.rackscale.nvlink.tests.integration.explain_table import SITUATIONS, UNKNOWN
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
+
+PRINTED = json.loads(Path(__file__).with_name("situations.json").read_text())
+NOW = "2026-11-29T04:00:00"
+IDLE = Node(frozenset(("IDLE",)))
+EIGHT = {name: [f"{name}t0{number}" for number in range(1, 5)] for name in ("r01", "r02")}
+
+
+def evidence_of(name: str) -> Evidence:
+    printed = PRINTED[name]
+    evidence = Evidence(printed["now"])
+    for what in slurm_evidence.READS:
+        if what in printed:
+            slurm_evidence.add(evidence, what, Result(0, printed[what], ""))
+    return evidence
+
+
+def cluster(*jobs: Job, **more: Any) -> Evidence:
+    """Two blocks of four trays in partitions gpu and gold, all idle but for these jobs."""
+    trays = dict.fromkeys((tray for names in EIGHT.values() for tray in names), IDLE)
+    blocks = {name: tuple(names) for name, names in EIGHT.items()}
+    partitions = {name: Partition(name, frozenset(trays), default=name == "gpu") for name in ("gpu", "gold")}
+    known = {"trays": trays, "blocks": blocks, "sizes": (4,), "partitions": partitions, **more}
+    return Evidence(NOW, {job.number: job for job in jobs}, **known)
+
+
+def job(number: int, reason: str = "Resources", **more: Any) -> Job:
+    return Job(str(number), number, more.pop("state", "PD"), reason, 1, "kim", more.pop("partitions", ("gpu",)), **more)
+
+
+def running(number: int, *names: str, **more: Any) -> Job:
+    return job(number, "None", state="R", nodes=len(names), names=names, **more)
+
+
+def ask(evidence: Evidence, question: str) -> Answer:
+    words = program.parser().parse_args(question.split())
+    if words.tray:
+        return situations.of_tray(evidence, words.tray)
+    if words.pending:
+        return situations.of_queue(evidence)
+    if not words.job:
+        return situations.of_segment(evidence, words.segment, words.partition)
+    found = situations.find(evidence, words.job)
+    return situations.of_job(evidence, found if found.segment is not None else found._replace(segment=words.segment))
+
+
+@pytest.mark.parametrize("suite", ["forky", "trixie"])
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
+def test_each_situation_has_its_answer(situation: Any, suite: str) -> None:
+    for question, expected in situation.of(suite).items():
+        evidence = evidence_of(f"{suite} {situation.name}")
+        answer = ask(evidence, question)
+        said = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", sentences.text(answer))
+        assert said == re.sub("It .*\n$", "", expected).replace(UNKNOWN, "")
+        assert bool(answer.proposals) == ("\nIt " in expected)
+
+
+def test_the_page_has_answers_of_the_table() -> None:
+    page = (Path(__file__).parents[5] / "docs/explain.md").read_text()
+    blocks = re.findall(r"^    \$ nvlink-explain (.*)\n((?:    .*\n)+)", page, re.MULTILINE)
+    times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d|(?<=--time=)\d+")
+    shown = {(question, times.sub("TIME", textwrap.dedent(text))) for question, text in blocks}
+    assert shown - {one for situation in SITUATIONS for one in situation.answers.items()} == set()
+    assert len(shown) == len(blocks) > 10
+
+
+def test_a_change_counts_only_where_slurmctld_starts_it_on_idle_trays() -> None:
+    evidence = evidence_of("forky drained")
+    two, fewer = evidence.jobs[2], Proposal(("--nodes=3",), 3)
+    later = slurm_evidence.time_of(slurm_evidence.seconds_of(evidence.now) + 1800)
+    printed = f"sbatch: Job 3 to start at {later} a using 12 processors on nodes r01t[01,03-04] in partition gpu"
+    change = situations.confirmed(evidence, two, fewer, printed)
+    assert change == Change("It starts now with 3 trays.", "sbatch --test-only --nodes=3")
+    for other in ("", printed.replace("r01t[01,03-04]", "r02t[01-03]"), printed.replace(later, "2027-11-29T04:00:00")):
+        assert situations.confirmed(evidence, two, fewer, other) is None
+    evidence.jobs[9] = two._replace(number=9, priority=5)
+    change = situations.confirmed(evidence, two, fewer, printed)
+    assert change is not None
+    assert change.sentence == "It could start now: jobs before it may take these trays with 3 trays."
+    assert situations.test_options(two, fewer)[-2:] == ["--nodes=3", "--wrap=true"]
+
+
+def test_limits_of_a_qos_and_of_an_account() -> None:
+    held = running(1, "r01t01", "r01t02", qos="gold", end="2026-11-29T05:00:00")
+    waits = job(2, "QOSGrpNodeLimit", qos="gold")
+    limits = {"gold": {"Name": "gold", "GrpTRES": "node=2"}}
+    answer = ask(cluster(held, waits, qos=limits), "2")
+    assert (answer.waits_for, answer.sentence) == (
+        "jobs",
+        "Job 2 waits for job 1 of kim: the QoS gold is at its limit (GrpTRES node=2).",
+    )
+    assert answer.evidence == (Row("trays of the QoS gold in use", 2, None, ("job 1 of kim",), "2026-11-29T05:00:00"),)
+    answer = ask(cluster(held, job(2, "QOSMaxNodePerJobLimit", qos="gold", nodes=4), qos=limits), "2")
+    assert answer.sentence.startswith("Job 2 can never start: it asks for 4 trays, above the QoS gold (GrpTRES node=2)")
+    assert ask(cluster(held, job(2, "AssocGrpNodeLimit")), "2").sentence == "Job 2 waits for Slurm: AssocGrpNodeLimit."
+
+
+def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
+    gone = Node(frozenset(("IDLE", "DRAIN")), "IMEX: no answer", "root@2026-11-29T03:00:00")
+    evidence = cluster(job(2, "launch failed requeued held", comment="IMEX on r01t01 for job 2: no answer\x1b[2J\n"))
+    evidence.trays["r01t01"] = gone
+    answer = ask(evidence, "2")
+    assert sentences.text(answer) == (
+        "Job 2 is held since its launch failed: IMEX on r01t01 for job 2: no answer [2J; after the repair scontrol"
+        " update NodeName=r01t01 State=RESUME, then scontrol release 2.\n  1 drained since IMEX failed there (r01t01)\n"
+    )
+    assert answer.waits_for == "operator"
+
+
+def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
+    evidence = cluster(job(2, "PartitionNodeLimit", nodes=4, partitions=("gold", "gpu")))
+    evidence.partitions["gold"] = evidence.partitions["gold"]._replace(most=2)
+    answer = ask(evidence, "2")
+    assert answer.sentence.startswith("Job 2 waits in all of its partitions since one refuses it: it asks for 4 trays")
+    assert answer.proposals == (Proposal(("--partition=gpu",), 4),)
+
+
+def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
+    assert summary.health(str(tmp_path)) == summary.blocks(str(tmp_path)) == {}
+    row = {"state": "unhealthy", "reason": "GPU 2 is lost", "remedy": "Reset GPU 2.", "code": "gpu_lost"}
+    document = {"schema_version": 1, "at": NOW, "trays": {"r01t01": row, "r01t02": None}}
+    (tmp_path / "health.json").write_text(json.dumps(document))
+    blocks = {"r01": {"clique": "r01", "trays": EIGHT["r01"]}, "r02": {"clique": "r02", "trays": EIGHT["r02"]}}
+    (tmp_path / "blocks.json").write_text(json.dumps({"schema_version": 1, "blocks": blocks}))
+    health = summary.health(str(tmp_path))
+    answer = situations.of_tray(cluster(), "r01t01", health)
+    assert answer.sentence.endswith(" is in service and is idle, and unhealthy by the last verify: GPU 2 is lost.")
+    gone = Node(frozenset(("IDLE", "DRAIN")), "nvlink", "root@2026-11-29T03:00:00")
+    answer = situations.of_tray(cluster(trays={"r01t01": gone}), "r01t01", health)
+    assert answer.sentence == "r01t01 of block r01 is drained: nvlink, since 2026-11-29 03:00, by root; Reset GPU 2."
+    # Without blocks in Slurm those of the summary say where NVLink ends.
+    evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), cliques=summary.blocks(str(tmp_path)))
+    assert "NVLink ends between r01t04 and r02t01" in ask(evidence, "1").sentence
+    (tmp_path / "health.json").write_text('{"schema_version": 2}')
+    assert summary.health(str(tmp_path)) == {}
+
+
+def test_what_is_not_weighed_is_said() -> None:
+    evidence = cluster(settings={"preempttype": "preempt/qos"})
+    waits = job(situations._FEDERATED + 7, features="gb300", het="9")
+    [said] = situations.not_weighed(evidence, waits)
+    assert said == (
+        "which running jobs it may preempt (PreemptType=preempt/qos); which trays have gb300 (--constraint), so that"
+        " all count; the other components of heterogeneous job 9; its siblings in other clusters of the federation"
+    )
+    assert situations.not_weighed(cluster(settings={"preempttype": "preempt/none"}), job(2)) == []
+
+
+def test_the_queue_is_analysed_by_request_and_counts_who_waits_for_trays_out_of_service() -> None:
+    gone = Node(frozenset(("IDLE", "DRAIN")), "RMA", "root@2026-11-29T03:00:00")
+    waiting = [job(number, nodes=4, qos="gold") for number in range(10, 60)]
+    evidence = cluster(*waiting, running(1, *EIGHT["r01"]), job(70, nodes=9), job(71, "Dependency"))
+    evidence.trays.update(r02t01=gone)
+    answer = ask(evidence, "--pending")
+    assert answer.waits_for == "operator"
+    assert sentences.text(answer) == (
+        "52 jobs wait in the queue, most of them wait for an operator: Resources.\n"
+        "  1 tray is out of service and 50 jobs wait for it\n"
+        "  50 of 52 wait for an operator: Resources (10, 11, 12)\n"
+        "  1 of 52 can never start: Resources (70)\n"
+        "  1 of 52 wait for Slurm: Dependency (71)\n"
+    )
+    assert sentences.text(sentences.of_dict(sentences.as_dict(answer))) == sentences.text(answer)
+
+
+def test_what_may_not_be_read_is_said() -> None:
+    evidence = Evidence(NOW)
+    slurm_evidence.add(evidence, "trays", Result(1, "", "slurm_load_partitions: Access/permission denied"))
+    slurm_evidence.add(evidence, "qos", Result(1, "", "sacctmgr: error: no slurmdbd"))
+    ask_them = "of this cluster: ask an administrator"
+    assert evidence.missing == [f"you may not read the trays {ask_them}", f"you may not read the qos {ask_them}"]
+    with pytest.raises(slurm_evidence.SlurmError, match="squeue failed"):
+        slurm_evidence.add(evidence, "jobs", Result(1, "", "slurm_load_jobs error: Unable to contact slurm controller"))
+    with pytest.raises(situations.QuestionError, match="There is no job 7 in the queue"):
+        situations.find(evidence, "7")
+
+
+def test_10368_trays_and_5000_jobs_take_less_than_two_seconds() -> None:
+    names = {f"r{rack:03d}": [f"r{rack:03d}t{tray:02d}" for tray in range(1, 19)] for rack in range(576)}
+    trays = dict.fromkeys((tray for members in names.values() for tray in members), IDLE)
+    ends = [f"2026-11-29T{5 + number % 18:02d}:{number % 60:02d}:00" for number in range(5000)]
+    jobs = {number: running(number, name, end=end) for number, name, end in zip(range(5000), trays, ends)}
+    jobs[9999] = job(9999, nodes=360 * 18)
+    blocks = {name: tuple(members) for name, members in names.items()}
+    evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", frozenset(trays))}, (), blocks, (18,))
+    begun = time.monotonic()
+    answer = situations.of_job(evidence, jobs[9999])
+    assert time.monotonic() - begun < 2
+    assert answer.waits_for == "jobs"
+
+
+def test_the_program_runs_alone(tmp_path: Path) -> None:
+    path = tmp_path / "nvlink-explain"
+    path.write_bytes(probe.program(sys.executable, "explain/program"))
+    path.chmod(0o755)
+    done = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: nvlink-explain" in done.stdout
+
+
+def test_the_program_answers_from_slurms_programs(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    printed = PRINTED["forky drained"]
+    texts = {"squeue": "jobs", "sinfo": "trays"}
+    for name, what in texts.items():
+        (tmp_path / what).write_text(printed[what])
+        slurm_fake.programs(tmp_path, **{name: f"cat {tmp_path / what}"})
+    for what in ("partitions", "reservations", "blocks", "settings"):
+        (tmp_path / what).write_text(printed[what])
+    shown = {"partitions": "partitions", "reservation": "reservations", "topology": "blocks", "config": "settings"}
+    cases = "".join(f"*{word}) cat {tmp_path / what} ;;\n" for word, what in shown.items())
+    slurm_fake.programs(tmp_path, scontrol=f'case "$*" in {cases} esac', sbatch="exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert program.main(["2", "--json"], {}) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["waits_for"], document["change"]) == (1, "jobs", None)
+    assert program.main(["77"], {}) == 1
+    assert capsys.readouterr().err.startswith("nvlink-explain: There is no job 77 in the queue")
+    with pytest.raises(SystemExit):
+        program.main(["2", "--pending"], {})
