@@ -14,11 +14,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import summary
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict
@@ -52,22 +54,25 @@ class ActionModule(ControllerAction):
         fabric = fabric_file.load(path)
         value = functools.partial(trust.controller_value, task_vars)
         is_found = fabric_file.is_found(absolute(path), value, load_extra_vars(self._loader))
-        # What the last run kept of the links; nothing where there is no verdict yet, or none that can be read.
-        links = mapped(mapped(json_file(verdict_file)).get("links")) if verdict_file else {}
+        # What the last run kept; nothing where there is no verdict yet, or none that can be read.
+        last = mapped(json_file(verdict_file)) if verdict_file else {}
         known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
         results = self._read(options, known) if options["tray_reading"] == "ssh" and not options["quick"] else None
         reports = read_evidence.reports(options, known, results)
         now = _now()
-        evidence = read_evidence.read(fabric, options, reports, now, links, is_found)
+        evidence = read_evidence.read(fabric, options, reports, now, mapped(last.get("links")), is_found)
         verdict = verify.verify(evidence, now)
+        sick = health.of_failures(verdict["failures"], now, mapped(last.get("health")))
         if verdict_file:
-            kept = {**verdict, "links": verify.links_check.memory(evidence)}
+            kept = {**verdict, "links": verify.links_check.memory(evidence), "health": sick}
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
         if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]
             storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
-        return _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+        shown = {"schema_version": summary.SCHEMA_VERSION, "at": now, "trays": health.by_node(fabric, sick)}
+        result = _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+        return {**result, "health": shown}
 
     def _read(self, options: Arguments, known: hosts.Hosts) -> dict[str, Result]:
         """Host -> the result of a reading by ssh, of the trays that are in this run."""

@@ -25,8 +25,9 @@ options:
       - V(rehearse) loads the planned files in a sandbox, and returns what stops their loading.
       - V(transact) writes the planned topology in one transaction, V(tiers) the partitions and records of slurmdbd.
       - V(ask) asks the running slurmctld where it would place jobs.
+      - V(explain) answers why jobs wait.
     type: str
-    choices: [survey, read, rehearse, transact, tiers, ask]
+    choices: [survey, read, rehearse, transact, tiers, ask, explain]
     required: true
   change:
     description: What to read, to rehearse, to apply or to ask, as the step's function documents it.
@@ -55,6 +56,7 @@ seealso:
   - module: rackscale.nvlink.slurm_topology
   - module: rackscale.nvlink.slurm_tiers
   - module: rackscale.nvlink.slurm_topology_info
+  - module: rackscale.nvlink.explain
 """
 
 EXAMPLES = r"""
@@ -166,6 +168,10 @@ test_jobs:
   description: As the result of the same name of M(rackscale.nvlink.slurm_topology_info).
   returned: with O(step=ask)
   type: dict
+answer:
+  description: As the result of the same name of M(rackscale.nvlink.explain).
+  returned: with O(step=explain)
+  type: dict
 restarted:
   description: Whether slurmctld did not answer the reconfigure and was restarted with the new files.
   returned: with O(step=transact) and O(step=tiers)
@@ -188,12 +194,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import program
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 
-STEPS = ("survey", "read", "rehearse", "transact", "tiers", "ask")
+STEPS = ("survey", "read", "rehearse", "transact", "tiers", "ask", "explain")
 ARGUMENTS: dict[str, Specification] = {
     "step": {"type": "str", "choices": list(STEPS), "required": True},
     "change": {"type": "dict", "required": True},
@@ -232,6 +239,8 @@ def run(params: Arguments) -> Result:
         return {"survey": surveying.rows(slurm, conf_dir, change)}
     if step == "rehearse":
         return _rehearse(slurm, conf_dir, change)
+    if step == "explain":
+        return {"answer": program.step(slurm, change)}
     if step == "ask":
         return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
     apply = tier_apply.apply if step == "tiers" else transact.apply

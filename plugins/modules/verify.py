@@ -169,7 +169,7 @@ findings:
       description: The clique, null where it is about none or several.
       type: str
 verdict:
-  description: The verdict, the content of O(verdict_file) without its key C(links).
+  description: The verdict, the content of O(verdict_file) without its keys C(links) and C(health).
   returned: success
   type: dict
   contains:
@@ -253,6 +253,20 @@ verdict:
         remediation:
           description: The command or action that fixes it.
           type: str
+health:
+  description: The trays of failures by their names in Slurm, for C(nvlink-explain); no addresses, serials or secrets.
+  returned: success
+  type: dict
+  contains:
+    schema_version:
+      description: Version of this form, V(1).
+      type: int
+    at:
+      description: Time of the verdict in UTC.
+      type: str
+    trays:
+      description: Each with C(state), C(since), C(code), C(reason) and C(remedy).
+      type: dict
 text:
   description: The verdict as lines of text.
   returned: success

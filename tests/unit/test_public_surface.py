@@ -40,4 +40,4 @@ def test_a_group_lists_public_modules_sorted_and_once(group: str) -> None:
 
 def test_module_defaults_of_a_group_apply_to_every_public_module_of_its_place() -> None:
     assert set(GROUPS["fabric"]) == {name for name in PUBLIC if "fabric_file" in (MODULES[name].get("options") or ())}
-    assert set(GROUPS["slurm"]) == {name for name in PUBLIC if name.startswith("slurm_")}
+    assert set(GROUPS["slurm"]) == {name for name in PUBLIC if name.startswith("slurm_") or name == "explain"}

@@ -19,7 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
-from ansible_collections.rackscale.nvlink.plugins.modules import slurm_host, slurm_topology, slurm_topology_info
+from ansible_collections.rackscale.nvlink.plugins.modules import (
+    explain,
+    slurm_host,
+    slurm_topology,
+    slurm_topology_info,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -28,12 +33,18 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.changes imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 # What a step always returns besides its survey, of which Observed is the check.
-RETURNED = {"rehearse": ("findings", "written", "busy", "undone"), "transact": ("changed",), "tiers": ("changed",)}
+RETURNED = {
+    "rehearse": ("findings", "written", "busy", "undone"),
+    "transact": ("changed",),
+    "tiers": ("changed",),
+    "explain": ("answer",),
+}
 # The public module documents what a rehearsal returns.
 SCHEMA_OF_HOST = {
     **schemas.of_return(slurm_host.RETURN),
     "rehearsal": schemas.of_return(slurm_topology.RETURN)["rehearsal"],
     "test_jobs": schemas.of_return(slurm_topology_info.RETURN)["test_jobs"],
+    "answer": schemas.of_return(explain.RETURN)["answer"],
 }
 # The options that several actions have by documentation fragments.
 OF_CONTROLLER = schemas.arguments(slurmctld.ModuleDocFragment.DOCUMENTATION)
