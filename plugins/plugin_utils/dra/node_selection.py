@@ -53,7 +53,7 @@ def why_excluded(node: Object, plugin: Object) -> str | None:
             names = "nvidia.com/gpu.present=true, or let node-feature-discovery set one of the others"
             return f"it has none of the labels of the chart's affinity; label it {names}"
         return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
-    taint = _untolerated(node, as_list(plugin.get("tolerations", DEFAULT_TOLERATIONS)))
+    taint = untolerated(node, as_list(plugin.get("tolerations", DEFAULT_TOLERATIONS)))
     return f"its taint {taint} is not tolerated; add it to kubeletPlugin.tolerations" if taint else None
 
 
@@ -74,19 +74,26 @@ def _terms(plugin: Object) -> Sequence[Any] | None:
 
 def selects(pod: Object, node: Object) -> bool:
     """Whether a DaemonSet with this pod spec runs on a node."""
-    has = labels(node)
+    return fits(pod, labels(node)) and untolerated(node, as_list(pod.get("tolerations"))) is None
+
+
+def fits(pod: Object, has: Object) -> bool:
+    """Whether the labels of a node satisfy the selector and the required affinity of a pod spec."""
     terms = value(pod.get("affinity"), ".".join(_REQUIRED))
-    return (
-        mapped(pod.get("nodeSelector")).items() <= has.items()
-        and (terms is None or _any_matches(has, as_list(terms)))
-        and _untolerated(node, as_list(pod.get("tolerations"))) is None
-    )
+    selected = mapped(pod.get("nodeSelector")).items() <= has.items()
+    return selected and (terms is None or _any_matches(has, as_list(terms)))
 
 
-def _untolerated(node: Object, tolerations: Sequence[Any]) -> str | None:
-    """The first taint of a node that keeps the pods of a DaemonSet off, as key:effect."""
+def matches(has: Object, selector: Object) -> bool:
+    """Whether labels satisfy a label selector, whose empty form selects all."""
+    exact = mapped(selector.get("matchLabels")).items() <= has.items()
+    return exact and all(_satisfies(has, mapped(row)) for row in as_list(selector.get("matchExpressions")))
+
+
+def untolerated(node: Object, tolerations: Sequence[Any], always: frozenset[str] = _ALWAYS_TOLERATED) -> str | None:
+    """The first taint of a node that keeps a pod off, as key:effect. always: the keys that need no toleration."""
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
-        blocks = taint.get("effect") in ("NoSchedule", "NoExecute") and str(taint.get("key")) not in _ALWAYS_TOLERATED
+        blocks = taint.get("effect") in ("NoSchedule", "NoExecute") and str(taint.get("key")) not in always
         if blocks and not any(_tolerates(mapped(row), taint) for row in tolerations):
             return f"{taint.get('key')}:{taint.get('effect')}"
     return None

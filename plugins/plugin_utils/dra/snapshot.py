@@ -4,10 +4,11 @@
 """A snapshot of a cluster for the checks of the DRA driver: plain lists and mappings, read by GET.
 
 Objects are those of the API server without the fields that no check needs and that are most of the data in large
-clusters: managedFields, of which metadata.changedAt has the last time, and all of a node's status except nodeInfo, the
-condition Ready and the extended resources. Of Helm's Secrets only the metadata is requested, so no secret is read.
-Pods are read only where a caller needs them: those with a node that have not ended, with what they request. A list that
-the account may not read is empty and adds a row to not_readable; nodes that cannot be listed are an error.
+clusters: managedFields, of which metadata.changedAt has the last time and metadata.cliqueManagers the writers of a
+node's clique label, and all of a node's status except nodeInfo, the condition Ready and the extended resources. Of
+Helm's Secrets only the metadata is requested, so no secret is read. Pods that have not ended are read only where a
+caller needs them, with what they request: those with a node, or all with the schedulers' queues. A list that the
+account may not read is empty and adds a row to not_readable; nodes that cannot be listed are an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any, TypedDict, cast
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import API_GROUP, API_VERSIONS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import METADATA, Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 # Key of the snapshot -> API group, version (None: the best that is served) and resource.
@@ -36,6 +39,11 @@ LISTS: dict[str, tuple[str, str | None, str]] = {
     "deployments": ("apps", "v1", "deployments"),
     "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
     "compute_domains": (GROUP, "v1beta1", "computedomains"),
+}
+# What waits at a scheduler with a queue of its own: Kueue and KAI.
+QUEUES: dict[str, tuple[str, str | None, str]] = {
+    "workloads": ("kueue.x-k8s.io", None, "workloads"),
+    "pod_groups": ("scheduling.run.ai", "v2alpha2", "podgroups"),
 }
 
 
@@ -63,6 +71,8 @@ class Snapshot(TypedDict):
     daemon_sets: list[Object]
     deployments: list[Object]
     network_policies: list[Object]
+    workloads: list[Object]
+    pod_groups: list[Object]
     not_readable: list[str]
     """Sentences without a full stop."""
 
@@ -78,6 +88,8 @@ def _slim(item: Object) -> Object:
     metadata = dict(mapped(item.get("metadata")))
     times = [str(mapped(row).get("time")) for row in as_list(metadata.pop("managedFields", []))]
     metadata |= {"changedAt": max(times)} if times else {}
+    by = labels.managers(item, ("metadata", "labels", CLIQUE))
+    metadata |= {"cliqueManagers": list(by)} if by else {}
     slim = {**item, "metadata": metadata}
     status = mapped(item.get("status"))
     if "nodeInfo" in status:
@@ -96,7 +108,15 @@ def _slim_status(status: Object) -> dict[str, Any]:
     return kept
 
 
-_ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+POD_GROUP = "pod-group-name"
+"""The annotation by which KAI knows a pod's PodGroup."""
+_LIVING = "status.phase!=Succeeded,status.phase!=Failed"
+# Of a pod, what it asks for and what the scheduler said; most of a large cluster are pods.
+_POD = {
+    "metadata": ("name", "namespace", "uid", "labels", "deletionTimestamp"),
+    "spec": ("schedulerName", "nodeSelector", "affinity", "tolerations", "schedulingGates", "resourceClaims"),
+    "status": ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"),
+}
 
 
 def _has_device_plugin(node: Object) -> bool:
@@ -104,17 +124,18 @@ def _has_device_plugin(node: Object) -> bool:
 
 
 def _slim_pod(pod: Object) -> Object:
-    """What a pod requests, and where; most of a large cluster are pods."""
-    metadata, spec, status = (mapped(pod.get(key)) for key in ("metadata", "spec", "status"))
+    """What a pod requests, and where."""
+    spec, notes = mapped(pod.get("spec")), mapped(mapped(pod.get("metadata")).get("annotations"))
+    slim = {
+        part: {key: row[key] for key in keys if key in (row := mapped(pod.get(part)))} for part, keys in _POD.items()
+    }
     requests = {
         key: [{"resources": mapped(mapped(row).get("resources"))} for row in as_list(spec.get(key))]
         for key in ("containers", "initContainers")
     }
-    return {
-        "metadata": {key: metadata.get(key) for key in ("name", "namespace")},
-        "spec": {"nodeName": spec.get("nodeName"), **requests},
-        "status": {key: status.get(key) for key in ("phase", "extendedResourceClaimStatus")},
-    }
+    group = {"annotations": {POD_GROUP: notes[POD_GROUP]}} if POD_GROUP in notes else {}
+    slim["metadata"] |= group
+    return {**slim, "spec": {**slim["spec"], "nodeName": spec.get("nodeName"), **requests}}
 
 
 class Reader:
@@ -124,10 +145,11 @@ class Reader:
         self._client = Cluster("dra_driver", config)
         self._not_readable: list[str] = []
 
-    def snapshot(self, pods: bool = False) -> Snapshot:
+    def snapshot(self, pods: bool = False, queues: bool = False) -> Snapshot:
         """A snapshot, see the module; HttpError if the server is no API server or nodes cannot be listed.
 
         pods: whether to read pods where they may have GPUs that a ComputeDomain cannot use: with a device plugin.
+        queues: whether to read all pods, those that wait for a node too, and QUEUES.
         """
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
@@ -146,20 +168,23 @@ class Reader:
             **{key: self._list(key, groups) for key in LISTS},
             "releases": self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, METADATA.format("List")),
             "pods": [],
+            **{key: self._list(key, groups) if queues else [] for key in QUEUES},
             "not_readable": self._not_readable,
         }
         rows = [*before, *as_list(found["compute_domains"])]
         found["compute_domains"] = list({str(row["metadata"].get("uid")): row for row in rows}.values())
-        if pods and found["compute_domains"] and any(map(_has_device_plugin, as_list(found["nodes"]))):
-            found["pods"] = [_slim_pod(pod) for pod in self._listed("/api/v1/pods", _ON_NODES)]
+        plugin = found["compute_domains"] and any(map(_has_device_plugin, as_list(found["nodes"])))
+        if queues or (pods and plugin):
+            selector = _LIVING if queues else f"spec.nodeName!=,{_LIVING}"
+            found["pods"] = [_slim_pod(pod) for pod in self._listed("/api/v1/pods", {"fieldSelector": selector})]
         return cast(Snapshot, found)
 
     def _list(self, key: str, groups: Mapping[str, list[str]]) -> list[Object]:
-        """A list of LISTS; empty where its API group is not served."""
-        group, fixed, resource = LISTS[key]
-        wanted = fixed or api_version(groups)
-        served = wanted and wanted in groups.get(group, [])
-        return self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
+        """A list of LISTS or QUEUES; empty where its API group is not served."""
+        group, fixed, resource = {**LISTS, **QUEUES}[key]
+        served = groups.get(group, [])
+        wanted = fixed or (api_version(groups) if group == API_GROUP else next(iter(served), None))
+        return self._listed(f"/apis/{group}/{wanted}/{resource}") if wanted in served else []
 
     def _object(self, path: str) -> Object:
         return mapped(self._client.json(self._client.get(self._client.url + path)))
