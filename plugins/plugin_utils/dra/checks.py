@@ -88,7 +88,7 @@ def running(snapshot: Snapshot, host_managed: bool, starting: int = 0) -> list[F
     """
     claims = [row for row in snapshot["claims"] if not domains.is_new(row, snapshot, starting)]
     active = [] if host_managed else domains.check_active({**snapshot, "claims": claims})
-    return [*_controller(snapshot, starting), *active, *domains.check_deleted(snapshot)]
+    return [*controller(snapshot, starting), *active, *domains.check_deleted(snapshot)]
 
 
 def starting(snapshot: Snapshot, minutes: int) -> list[str]:
@@ -116,7 +116,7 @@ def live(snapshot: Snapshot, trays: Trays, starting: int) -> list[Finding]:
     return found
 
 
-def _controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
+def controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
     """Helm accepts a controller without a replica."""
     rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
     unknown = any(" deployments;" in sentence for sentence in snapshot["not_readable"])

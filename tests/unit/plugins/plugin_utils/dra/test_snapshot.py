@@ -51,10 +51,10 @@ class Cluster:
             reply.json({"kind": "Status"}, 404)
 
 
-def read(cluster: Cluster) -> tuple[dict[str, Any], list[Request]]:
+def read(cluster: Cluster, **which: bool) -> tuple[dict[str, Any], list[Request]]:
     with served(cluster) as server:
         config = login.client_config(Options({"api_url": server.url, "token": TOKEN}, login.OPTIONS, "dra_driver"))
-        return Reader(config).snapshot(), server.requests
+        return Reader(config).snapshot(**which), server.requests
 
 
 def test_a_snapshot_is_the_cluster() -> None:
@@ -77,6 +77,31 @@ def test_of_managed_fields_the_time_of_the_last_change_is_kept() -> None:
     claim["metadata"]["managedFields"] = [{"manager": "x", "time": time} for time in times]
     snapshot, _requests = read(Cluster({**world.installed(), "claims": [claim]}))
     assert snapshot["claims"] == [world.changed(world.claim("work"), 1)]
+
+
+def test_pods_that_wait_and_queues_are_read_only_for_those_who_ask() -> None:
+    """Of a pod what it asks for, of a node who wrote its clique label."""
+    served_ = Cluster({**world.installed(), "groups": {**world.installed()["groups"], "kueue.x-k8s.io": ["v1beta2"]}})
+    pod = {"metadata": {"name": "p", "namespace": "jobs", "annotations": {"pod-group-name": "g", "note": "x" * 9000}}}
+    pod |= {"spec": {"schedulerName": "kai-scheduler", "volumes": [{}]}, "status": {"phase": "Pending", "podIP": "::1"}}
+    served_.lists["/api/v1/pods"], served_.lists["/apis/kueue.x-k8s.io/v1beta2/workloads"] = [pod], [{"metadata": {}}]
+    fields = {"f:metadata": {"f:labels": {"f:nvidia.com/gpu.clique": {}}}}
+    served_.lists["/api/v1/nodes"][0]["metadata"]["managedFields"] = [
+        {"manager": "nfd-master", "time": "2026-11-21T11:00:00Z", "fieldsV1": fields}
+    ]
+    snapshot, requests = read(served_, queues=True)
+    request = next(row.target for row in requests if row.target.startswith("/api/v1/pods"))
+    assert "spec.nodeName" not in request
+    assert snapshot["workloads"] == [{"metadata": {}}]
+    assert snapshot["pods"] == [
+        {
+            "metadata": {"name": "p", "namespace": "jobs", "annotations": {"pod-group-name": "g"}},
+            "spec": {"schedulerName": "kai-scheduler", "nodeName": None, "containers": [], "initContainers": []},
+            "status": {"phase": "Pending"},
+        }
+    ]
+    assert snapshot["nodes"][0]["metadata"]["cliqueManagers"] == ["nfd-master"]
+    assert read(served_)[0]["pods"] == []
 
 
 class Changing(Cluster):
