@@ -121,6 +121,10 @@ def _rows(item: Object, *keys: str) -> list[Object]:
     return [mapped(row) for row in as_list(_part(item, *keys[:-1]).get(keys[-1]))]
 
 
+def _owners(item: Object) -> list[Object]:
+    return _rows(item, "metadata", "ownerReferences")
+
+
 def _said(item: Object, kind: str, at: str = "conditions") -> str:
     """What a scheduler says of an object in its condition of a kind; KAI has one for each pool of nodes."""
     found = [row for row in _rows(item, "status", at) if row.get("type") == kind and row.get("message")]
@@ -154,6 +158,13 @@ class _View:
         specs = (_part(row, "spec") for row in snapshot["slices"])
         self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
         self._domains = {_template(row): row for row in snapshot["compute_domains"]}
+        self._templates = {name_of(row) for row in snapshot["claim_templates"]}
+        self._groups = {name_of(row): row for row in snapshot["pod_groups"]}
+        self._workloads = {one.get("uid"): row for row in snapshot["workloads"] for one in _owners(row)}
+        self._with_gpus: dict[str, set[str]] = defaultdict(set)
+        for name, pod in self.pods.items():
+            if device_plugins.requested(pod):
+                self._with_gpus[str(_part(pod, "spec").get("nodeName"))].add(name)
         self._users: dict[str, set[str]] = defaultdict(set)
         names = {domains.uid_of(row): name_of(row) for row in snapshot["compute_domains"]}
         for claim in snapshot["claims"]:
@@ -173,7 +184,7 @@ class _View:
         yield from ((f"ComputeDomain {name_of(row)}", self.domain(row)) for row in deleted)
         for row in self._snapshot["workloads"]:
             # A Job has no pods before its Workload has quota.
-            of_pods = any(owner.get("kind") == "Pod" for owner in _rows(row, "metadata", "ownerReferences"))
+            of_pods = any(owner.get("kind") == "Pod" for owner in _owners(row))
             if not of_pods and not _part(row, "status").get("admission"):
                 yield f"Workload {name_of(row)}", self._kueue(row)
 
@@ -184,11 +195,10 @@ class _View:
             return self._placed(pod, str(spec["nodeName"]), domain)
         if why := self._without_template(_templates(pod)):
             return why
-        for row in self._snapshot["workloads"] if spec.get("schedulingGates") else ():
-            if any(owner.get("uid") == metadata.get("uid") for owner in _rows(row, "metadata", "ownerReferences")):
-                return self._kueue(row)
+        if spec.get("schedulingGates") and metadata.get("uid") in self._workloads:
+            return self._kueue(self._workloads[metadata.get("uid")])
         name = f"{namespace_of(pod)}/{_part(metadata, 'annotations').get(POD_GROUP)}"
-        group: Object = next((row for row in self._snapshot["pod_groups"] if name_of(row) == name), {})
+        group = self._groups.get(name, {})
         said = _said(group, "UnschedulableOnNodePool", "schedulingConditions") or _said(pod, "PodScheduled")
         # The pods of a workload are alike, and so is what keeps them.
         key = repr((spec, name, said))
@@ -243,15 +253,14 @@ class _View:
 
     def _without_template(self, claims: list[str]) -> _Why | None:
         """Where the claim template of a pod is not in its namespace; None where it is, or may be."""
-        templates = {name_of(row) for row in self._snapshot["claim_templates"]}
-        missing = next((name for name in claims if name not in templates), None)
+        missing = next((name for name in claims if name not in self._templates), None)
         if missing is None or self.or_not("resourceclaimtemplates"):
             return None
         namespace, _slash, template = missing.partition("/")
         if missing in self._domains:
             late = f"the driver's controller has not made the claim template {template}; read its log"
             return self._controller() or _Why(OPERATOR, late)
-        others = {one.partition("/")[0] for one in {*templates, *self._domains} if one.endswith(f"/{template}")}
+        others = {one.partition("/")[0] for one in {*self._templates, *self._domains} if one.endswith(f"/{template}")}
         where = f"in namespace {summarize(sorted(others), 3)}, not in {namespace}" if others else "missing"
         return _Why(NEVER, f"the claim template {template} is {where}")
 
@@ -350,11 +359,7 @@ class _View:
         if capacity and capacity < gpus:
             return NEVER, f"with {count(capacity, 'GPU')}, not {gpus}"
         if capacity and capacity - self._used[name] < gpus:
-            here = {one for one, row in self.pods.items() if _part(row, "spec").get("nodeName") == name}
-            return (
-                JOBS,
-                f"with GPUs in use by {_pods({one for one in here if device_plugins.requested(self.pods[one])})}",
-            )
+            return JOBS, f"with GPUs in use by {_pods(self._with_gpus[name])}"
         return _FREE
 
     def _held_by(self, owner: str) -> tuple[str, str]:
