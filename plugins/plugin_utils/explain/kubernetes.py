@@ -132,7 +132,9 @@ def _said(item: Object, kind: str, at: str = "conditions") -> str:
 
 
 def _pods(names: Collection[str]) -> str:
-    return f"{'pod' if len(names) == 1 else 'pods'} {summarize(map(clean, sorted(names)), 3)}"
+    return (
+        f"{'pod' if len(names) == 1 else 'pods'} {summarize([*map(clean, sorted(names)[:3]), *sorted(names)[3:]], 3)}"
+    )
 
 
 def _template(domain: Object) -> str:
@@ -166,6 +168,7 @@ class _View:
             if device_plugins.requested(pod):
                 self._with_gpus[str(_part(pod, "spec").get("nodeName"))].add(name)
         self._users: dict[str, set[str]] = defaultdict(set)
+        self._holders: dict[str, tuple[str, str]] = {}
         names = {domains.uid_of(row): name_of(row) for row in snapshot["compute_domains"]}
         for claim in snapshot["claims"]:
             uid = domains.domain_of(claim)
@@ -363,6 +366,8 @@ class _View:
         return _FREE
 
     def _held_by(self, owner: str) -> tuple[str, str]:
-        users, whose = self._users[owner], owner if owner.startswith("deleted ") else f"ComputeDomain {owner}"
-        until = f"until {_pods(users)} end" if users else "without a pod, until the driver's controller cleans up"
-        return JOBS if users else OPERATOR, f"of {whose} {until}"
+        if owner not in self._holders:
+            users, whose = self._users[owner], owner if owner.startswith("deleted ") else f"ComputeDomain {owner}"
+            until = f"until {_pods(users)} end" if users else "without a pod, until the driver's controller cleans up"
+            self._holders[owner] = (JOBS if users else OPERATOR, f"of {whose} {until}")
+        return self._holders[owner]
