@@ -1,24 +1,35 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a job, a tray or the whole queue waits: Slurm's words on its controller, with the health that is known here."""
+"""Why a job, a tray, a pod or all that is queued waits.
+
+Slurm is asked on its controller, with the health that is known here; Kubernetes from here, by the snapshot of verify.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.modules.explain import DOCUMENTATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health, kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import NODE, Cluster
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import steps
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
+_CONTROLLER, _KUBECONFIG = "slurm_controller_hosts to the Slurm controllers", "verify_kubeconfig to a kubeconfig"
+_OBJECT = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}")
 
 
 class ActionModule(steps.SteppedAction):
@@ -28,13 +39,39 @@ class ActionModule(steps.SteppedAction):
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = absolute(options["path"]) if options["path"] else None
         storage.check_output("path", {"path": path, "fabric_file": options["fabric_file"]}, b'"waits_for":')
-        if options["tray"] and (options["job"] or options["segment"]):
-            raise AnsibleActionFail("explain: ask one question: a job, a tray or a segment.")
-        # Pods and ComputeDomains are answered here, from the snapshot of the cluster, and have the same type.
-        result = self.run_steps(task_vars, options, self._ask, 0)
+        subject, of_slurm = options["pod"] or options["compute_domain"], bool(options["job"] or options["segment"])
+        if sum(map(bool, (of_slurm, options["tray"], options["pod"], options["compute_domain"]))) > 1:
+            raise AnsibleActionFail("explain: ask one question: a job, a tray, a segment, a pod or a ComputeDomain.")
+        if subject and not _OBJECT.fullmatch(subject):
+            raise AnsibleActionFail(f"explain: {shown(subject)} is no NAMESPACE/NAME, such as default/train-0.")
+        of_slurm = of_slurm or bool(options["tray"])
+        asks_slurm, asks_cluster = options["slurm"] and not subject, options["kubeconfig"] and not of_slurm
+        if not asks_slurm and not asks_cluster:
+            needed = [*([] if subject else [_CONTROLLER]), *([] if of_slurm else [_KUBECONFIG])]
+            raise AnsibleActionFail(f"explain: there is nothing to ask; set {', or '.join(needed)}.")
+        result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
+        if asks_slurm:
+            result = self.run_steps(task_vars, options, self._ask, 0)
+        if asks_cluster and not result.get("failed"):
+            result = self._of_cluster(result, subject)
         if path and not result.get("failed"):
-            storage.write_atomic(path, fabric_file.encode(result["answer"]), follow=True)
+            document = {**result["answer"], **({"kubernetes": result["kubernetes"]} if "kubernetes" in result else {})}
+            storage.write_atomic(path, fabric_file.encode(document), follow=True)
         return result
+
+    def _of_cluster(self, result: Result, subject: str) -> Result:
+        """The result with the answer of Kubernetes, beside that of Slurm where there is one."""
+        try:
+            answer, notes = _answered(self.options, subject)
+        except NvlinkError as error:
+            if "answer" not in result:
+                raise
+            note = f"what waits in Kubernetes: {str(error).rstrip('.')}"
+            slurm = {**result["answer"], "unknown": [*result["answer"]["unknown"], note]}
+            return {**result, "answer": slurm, "text": [*result["text"], f"Not known: {note}."]}
+        text = sentences.text(answer, notes).splitlines()
+        key = "kubernetes" if "answer" in result else "answer"
+        return {**result, key: sentences.as_dict(answer, notes), "text": [*result["text"], *text]}
 
     def _ask(self) -> Result:
         answer = self.step("explain", self._question())["answer"]
@@ -51,3 +88,24 @@ class ActionModule(steps.SteppedAction):
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
         return {**asked, "tray": tray, "pending": not any((*asked.values(), tray)), "health": known}
+
+
+def _answered(options: Arguments, subject: str) -> tuple[sentences.Answer, list[str]]:
+    """(the answer of Kubernetes, what could not be read)."""
+    access = login.of_kubeconfig(options, "explain")
+    snapshot = Reader(access).snapshot(queues=True)
+    # No answer needs Helm's Secrets or the definitions.
+    notes = [
+        row for row in snapshot["not_readable"] if " secrets;" not in row and " customresourcedefinitions;" not in row
+    ]
+
+    def accepts(node: str) -> bool:
+        client = Cluster("explain", access)
+        url = f"{client.url}{NODE.path}/{node}?dryRun=All"
+        body, headers = {"spec": {"unschedulable": None}}, {"Content-Type": "application/merge-patch+json"}
+        return bool(client.send("PATCH", url, body, (403, 404, 409, 422), headers).status == 200)
+
+    if not subject:
+        return kubernetes.waiting(snapshot), notes
+    kind = "pod" if options["pod"] else "compute_domain"
+    return kubernetes.of_object(snapshot, kind, subject, accepts), notes

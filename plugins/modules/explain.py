@@ -7,15 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: explain
-short_description: Explain why a job, a tray or the whole queue waits, and what would start it now
+short_description: Explain why a job, a tray, a pod or the whole queue waits, and what would start it now
 version_added: 1.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - Reads what Slurm shows of jobs, trays, partitions, reservations and blocks, and returns for what a job waits.
     Without O(job), O(tray) and O(segment) it counts everything that is pending.
+  - Of a Kubernetes cluster it reads on the Ansible controller what M(rackscale.nvlink.verify) reads, the pods that wait
+    and the queues of Kueue and KAI, for O(pod), O(compute_domain), or to count all that waits where nothing is named.
   - Changes nothing. What could start a job now is asked of slurmctld by C(sbatch --test-only), which queues nothing; as
-    root in the name of the job's user.
+    root in the name of the job's user. What could start a pod is asked of the API server by a dry run.
   - Run it on the host of slurmctld. C(nvlink-explain) is the same for users of a login node.
 options:
   job:
@@ -35,6 +37,26 @@ options:
     description: The partition of O(segment). Slurm's default if empty.
     type: str
     default: ''
+  slurm:
+    description: Whether there is a Slurm to ask. Without it O(job), O(tray) and O(segment) have no answer.
+    type: bool
+    default: true
+  pod:
+    description: A pod as NAMESPACE/NAME, of the cluster of O(kubeconfig).
+    type: str
+    default: ''
+  compute_domain:
+    description: A ComputeDomain as NAMESPACE/NAME, of the cluster of O(kubeconfig).
+    type: str
+    default: ''
+  kubeconfig:
+    description: A kubeconfig file, or C(in-cluster) in a pod. Without it Kubernetes is not asked.
+    type: path
+    default: ''
+  context:
+    description: A context of the kubeconfig file. Empty for its current context.
+    type: str
+    default: ''
   fabric_file:
     description: Path of the fabric file on the Ansible controller. Without it no health of trays is known.
     type: path
@@ -48,7 +70,7 @@ options:
     description: File on the Ansible controller to write the answer to as JSON.
     type: path
   timeout:
-    description: Seconds that one call of a tool may take.
+    description: Seconds that one call of a tool, or one request to the API server, may take.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -89,6 +111,10 @@ text:
   sample:
     - "Job 1234 waits for an operator: it needs 18 trays in one block, and r03t07 is drained: GPU 2 lost."
     - "  17 of 54 idle (r03 17)"
+kubernetes:
+  description: As RV(answer), of what waits in Kubernetes, beside that of Slurm.
+  returned: where nothing is named, and Slurm and a cluster are asked
+  type: dict
 answer:
   description: The answer as C(nvlink-explain --json) prints it.
   returned: success
@@ -98,13 +124,13 @@ answer:
       description: Version of this form, V(1).
       type: int
     kind:
-      description: job, tray, segment or queue.
+      description: job, tray, segment, pod, compute_domain or queue.
       type: str
     subject:
-      description: Its ID, name or size; empty for the queue.
+      description: Its ID, name (NAMESPACE/NAME) or size; empty for the queue.
       type: str
     waits_for:
-      description: jobs, operator, never, slurm or nothing.
+      description: jobs, operator, never, slurm, kubernetes or nothing.
       type: str
     sentence:
       description: The answer in one sentence.
@@ -115,7 +141,7 @@ answer:
       elements: dict
       contains:
         what:
-          description: What the trays or jobs are.
+          description: What the trays, jobs or pods are.
           type: str
         count:
           description: How many of them are.

@@ -14,6 +14,7 @@ import datetime
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import name_of
@@ -147,9 +148,12 @@ def _check(channels: Channels, domain: Object) -> Iterator[Finding]:
         message = f"The daemons of ComputeDomain {name} find no clique on {summarize(without)}, so its workload has no"
         message = f"{message} IMEX there"
         yield finding("dra_clique_unknown", message, domain=name, nodes=without)
-    cliques = {member.clique for member in joined.values()} - {""}
-    if len(cliques) > 1:
-        message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them"
+    cliques: dict[str, list[str]] = {}
+    for node, member in sorted(joined.items()):
+        cliques.setdefault(member.clique, []).append(node)
+    parts = [fold(nodes) for clique, nodes in cliques.items() if clique]
+    if len(parts) > 1:
+        message = f"ComputeDomain {name} spans {len(parts)} cliques without NVLink between {summarize(parts)}"
         yield finding("dra_domain_spans", message, domain=name)
 
 

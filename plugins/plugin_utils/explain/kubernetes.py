@@ -3,28 +3,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Why a pod or a ComputeDomain waits: pure functions of a snapshot that was read with the schedulers' queues.
 
-A pod needs a tray, so its answer is what keeps each tray from it, in three steps that add what must come free: what
-other pods hold, what an operator can open, what never fits. Where enough trays are free, or a needed list could not be
-read, the answer is the scheduler's own word. A sentence is written from names and words of users: _answer() cleans it.
+A pod needs a tray, so its answer is what keeps each tray from it: what other pods hold, what an operator can open, or
+what never fits. Where enough trays are free, or a needed list could not be read, the answer is the scheduler's own
+word; what verify checks too is in verify's words. Names and words of users are in all of these: _answer() cleans them.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import (
     JOBS,
     MAX_ROWS,
     NEVER,
     NOTHING,
     OPERATOR,
-    SLURM,
     Answer,
     Change,
-    Proposal,
     Row,
     clean,
     clean_line,
@@ -39,46 +39,56 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     preflight,
     stranded,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import name_of, namespace_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import POD_GROUP, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
+KUBERNETES = "kubernetes"
+"""waits_for where the answer is the word of a scheduler, of Kueue or of a kubelet."""
+MAX_REQUESTS = 8
+"""Different requests of pods whose trays are compared, the most frequent first; others have their scheduler's word."""
 _VERBS = {
     JOBS: "waits for other pods to end",
     OPERATOR: "waits for an operator",
     NEVER: "never starts as it is",
-    SLURM: "waits for its scheduler",
+    KUBERNETES: "waits for Kubernetes",
     NOTHING: "waits for nothing",
 }
-_FREE, _CORDONED = ("", "free"), (OPERATOR, "cordoned")
+_FREE, _IN_USE, _CORDONED = ("", "free"), (JOBS, "with GPUs in use"), (OPERATOR, "cordoned")
+_ORDER = ("", JOBS, OPERATOR, NEVER)
 _NO_LEVEL = re.compile(r"no topology domains? at level:? *([\w./-]*\w)")
-_NEAR = ("spec", "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+_NEAR = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+
+_OWNERS, _CONDITIONS = "metadata.ownerReferences", "status.conditions"
 
 
 class _Why(NamedTuple):
-    """waits_for; the cause, without the name of what waits; rows; and the arguments of kubectl that may end it."""
+    """waits_for; the cause, without the name of what waits; the evidence; a node that could be uncordoned for it."""
 
     word: str
     cause: str
-    rows: tuple[Row, ...] = ()
-    change: tuple[str, ...] = ()
+    rows: Sequence[Row] = ()
+    uncordon: str = ""
 
 
-def of_pod(snapshot: Snapshot, namespace: str, name: str) -> Answer:
-    """Why this pod waits, or where it is."""
-    view, subject = _View(snapshot), f"{namespace}/{name}"
-    why = view.pod(view.pods[subject]) if subject in view.pods else _Why(NOTHING, f"it is gone{view.or_not('pods')}")
-    return _answer("pod", subject, f"Pod {subject}", why)
+def of_object(snapshot: Snapshot, kind: str, subject: str, accepts: Callable[[str], bool]) -> Answer:
+    """Why a pod or compute_domain, NAMESPACE/NAME, waits, or where it is; NvlinkError where there is none.
 
-
-def of_compute_domain(snapshot: Snapshot, namespace: str, name: str) -> Answer:
-    """Why the workload of this ComputeDomain waits, why its deletion does, or where NVLink ends inside it."""
-    view, subject = _View(snapshot), f"{namespace}/{name}"
-    found = [view.domain(row) for row in snapshot["compute_domains"] if name_of(row) == subject]
-    why = found[0] if found else _Why(NOTHING, f"it is gone{view.or_not('computedomains')}")
-    return _answer("compute_domain", subject, f"ComputeDomain {subject}", why)
+    accepts: whether the API server accepts in a dry run that this node is uncordoned.
+    """
+    view = _View(snapshot)
+    items, explain = (view.pods, view.pod) if kind == "pod" else (view.domains, view.domain)
+    title, resource = ("Pod", "pods") if kind == "pod" else ("ComputeDomain", "computedomains")
+    if subject not in items:
+        remedy = f"name one that kubectl get {resource} --all-namespaces lists"
+        raise NvlinkError(view.unread(resource) or f"{title} {subject} is not in the cluster, or has ended: {remedy}")
+    why, command = explain(items[subject]), "kubectl uncordon "
+    change = Change(f"It could start after {command}{why.uncordon}", f"{command}{why.uncordon} --dry-run=server")
+    sentence = f"{title} {subject} {_VERBS[why.word]}: {why.cause.rstrip('.')}."
+    return _answer(kind, subject, sentence, why, change if why.uncordon and accepts(why.uncordon) else None)
 
 
 def waiting(snapshot: Snapshot) -> Answer:
@@ -89,285 +99,251 @@ def waiting(snapshot: Snapshot) -> Answer:
             causes[why.word, why.cause].append(subject)
     total = sum(map(len, causes.values()))
     ranked = sorted(causes.items(), key=lambda row: (-len(row[1]), row[0]))
-    rows = tuple(Row(f"{_VERBS[word]}: {cause}", len(who), total, tuple(who)) for (word, cause), who in ranked)
-    most = f": {len(ranked[0][1])} {rows[0].what}" if ranked else ""
-    return _answer("queue", "", "", _Why(ranked[0][0][0] if ranked else NOTHING, f"of {total} that wait{most}", rows))
+    # The plural of the verb.
+    rows = [Row(f"{_VERBS[of].replace('s ', ' ', 1)}: {why}", len(who), total, tuple(who)) for (of, why), who in ranked]
+    sentence = f"{total or 'Nothing'} {'wait' if total > 1 else 'waits'} in Kubernetes."
+    return _answer("queue", "", sentence, _Why(ranked[0][0][0] if ranked else NOTHING, "", rows), None)
 
 
-def confirmed(answer: Answer, accepts: Callable[[tuple[str, ...]], bool]) -> Answer:
-    """The answer with its change if the API server accepts it, in a dry run of these arguments of kubectl."""
-    for proposal in answer.proposals:
-        if accepts(proposal.options):
-            command = f"kubectl {' '.join(proposal.options)}"
-            return answer._replace(change=Change(f"It could start after {command}", f"{command} --dry-run=server"))
-    return answer
-
-
-def _answer(kind: str, subject: str, who: str, why: _Why) -> Answer:
-    sentence = f"{who} {_VERBS[why.word]}: {why.cause}." if who else f"In Kubernetes {why.cause}."
+def _answer(kind: str, subject: str, sentence: str, why: _Why, change: Change | None) -> Answer:
     rows = [Row(clean(row.what), row.count, row.of, tuple(map(clean, row.names))) for row in why.rows[:MAX_ROWS]]
-    proposals = (Proposal(why.change, 1),) if why.change else ()
-    line = " ".join(clean_line(sentence).split())
-    return Answer(kind, clean(subject), why.word, line, tuple(rows), None, proposals)
+    return Answer(kind, clean(subject), why.word, clean_line(sentence), tuple(rows), change)
 
 
-def _part(item: Object, *keys: str) -> Object:
-    for key in keys:
-        item = mapped(item.get(key))
-    return item
+def _rows(item: Object, path: str) -> list[Object]:
+    return [mapped(row) for row in as_list(value(item, path))]
 
 
-def _rows(item: Object, *keys: str) -> list[Object]:
-    return [mapped(row) for row in as_list(_part(item, *keys[:-1]).get(keys[-1]))]
-
-
-def _owners(item: Object) -> list[Object]:
-    return _rows(item, "metadata", "ownerReferences")
-
-
-def _said(item: Object, kind: str, at: str = "conditions") -> str:
-    """What a scheduler says of an object in its condition of a kind; KAI has one for each pool of nodes."""
-    found = [row for row in _rows(item, "status", at) if row.get("type") == kind and row.get("message")]
-    return clean(str(found[-1]["message"])) if found else ""
-
-
-def _pods(names: Collection[str]) -> str:
-    return (
-        f"{'pod' if len(names) == 1 else 'pods'} {summarize([*map(clean, sorted(names)[:3]), *sorted(names)[3:]], 3)}"
-    )
+def _said(item: Object, kind: str, at: str = _CONDITIONS) -> str:
+    """What a condition of a kind says; KAI has one for each pool of nodes."""
+    found = [row["message"] for row in _rows(item, at) if row.get("type") == kind and row.get("message")]
+    return clean(str(found[-1])) if found else "nothing yet"
 
 
 def _template(domain: Object) -> str:
-    return f"{namespace_of(domain)}/{_part(domain, 'spec', 'channel', 'resourceClaimTemplate').get('name')}"
+    return f"{namespace_of(domain)}/{value(domain, 'spec.channel.resourceClaimTemplate.name')}"
 
 
 def _templates(pod: Object) -> list[str]:
     """The claim templates of a pod, as namespace/name."""
-    names = [row.get("resourceClaimTemplateName") for row in _rows(pod, "spec", "resourceClaims")]
+    names = [row.get("resourceClaimTemplateName") for row in _rows(pod, "spec.resourceClaims")]
     return [f"{namespace_of(pod)}/{name}" for name in names if name]
+
+
+def _pods(names: Collection[str]) -> str:
+    return f"{'pod' if len(names) == 1 else 'pods'} {summarize(sorted(names), 3)}"
+
+
+def _held(owner: str, users: Collection[str]) -> tuple[str, str]:
+    """What must end before the trays of another ComputeDomain are free."""
+    whose = owner if owner.startswith("deleted ") else f"ComputeDomain {owner}"
+    if not users:
+        return OPERATOR, f"of {whose} without a pod, until the driver's controller cleans up"
+    return JOBS, f"of {whose} until {_pods(users)} {'ends' if len(users) == 1 else 'end'}"
+
+
+def _request(pod: Object) -> str:
+    """What is the same for pods of one workload, and so is what keeps them: a pod that has a node waits for none."""
+    return repr((namespace_of(pod), value(pod, "spec"), value(pod, "metadata.annotations")))
 
 
 class _View:
     """A snapshot, indexed once for many pods; ComputeDomains by the names of stranded.owners()."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot, self._known = snapshot, dict[str, _Why]()
-        self.pods = {name_of(pod): pod for pod in snapshot["pods"]}
-        self._trays = {name: node for name, node in preflight.expected_nodes(snapshot, {}).items() if node is not None}
-        self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
-        self._taken, self._used = stranded.owners(snapshot), stranded.allocated(snapshot)
-        self._channels = domains.Channels(snapshot)
-        specs = (_part(row, "spec") for row in snapshot["slices"])
-        self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
-        self._domains = {_template(row): row for row in snapshot["compute_domains"]}
+        self._snapshot, self._known = snapshot, dict[str, _Why | None]()
+        self.pods = {name_of(row): row for row in snapshot["pods"]}
+        self.domains = {name_of(row): row for row in snapshot["compute_domains"]}
+        self._by_template = {_template(row): row for row in snapshot["compute_domains"]}
         self._templates = {name_of(row) for row in snapshot["claim_templates"]}
+        self._workloads = {row.get("uid"): one for one in snapshot["workloads"] for row in _rows(one, _OWNERS)}
         self._groups = {name_of(row): row for row in snapshot["pod_groups"]}
-        self._workloads = {one.get("uid"): row for row in snapshot["workloads"] for one in _owners(row)}
-        self._with_gpus: dict[str, set[str]] = defaultdict(set)
+        self._trays = {name: node for name, node in preflight.expected_nodes(snapshot, {}).items() if node}
+        self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
+        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
+        specs = (mapped(row.get("spec")) for row in snapshot["slices"])
+        self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
+        self._with_gpus: dict[str, list[str]] = defaultdict(list)
         for name, pod in self.pods.items():
             if device_plugins.requested(pod):
-                self._with_gpus[str(_part(pod, "spec").get("nodeName"))].add(name)
+                self._with_gpus[str(value(pod, "spec.nodeName"))].append(name)
         self._users: dict[str, set[str]] = defaultdict(set)
-        self._holders: dict[str, tuple[str, str]] = {}
-        names = {domains.uid_of(row): name_of(row) for row in snapshot["compute_domains"]}
+        names = {domains.uid_of(row): name for name, row in self.domains.items()}
         for claim in snapshot["claims"]:
-            uid = domains.domain_of(claim)
-            users = {f"{namespace_of(claim)}/{row.get('name')}" for row in _rows(claim, "status", "reservedFor")}
+            uid, rows = domains.domain_of(claim), _rows(claim, "status.reservedFor")
+            users = {f"{namespace_of(claim)}/{row.get('name')}" for row in rows}
             self._users[names.get(str(uid), f"deleted ComputeDomain {uid}")] |= users
+        self._owners = stranded.owners(snapshot)
+        self._held = {one: _held(one, self._users[one]) for one in set(chain.from_iterable(self._owners.values()))}
+        # In verify's words.
+        plan = preflight.live_plan(snapshot)
+        self._findings = checks.running(snapshot, plan is not None and plan.host_managed)
+        stopped = [_Why(OPERATOR, row["message"]) for row in checks.controller(snapshot, 0)]
+        self._stopped = stopped[0] if stopped else None
+        # Who writes the clique label: what runs, else what has written it.
+        past = {str(one) for node in self._trays.values() for one in as_list(value(node, "metadata.cliqueManagers"))}
+        running = labels.running_writers(snapshot["daemon_sets"]) or past
+        who = sorted(labels.TITLES.get(labels.MANAGERS.get(one, one), one) for one in running)
+        self._unlabelled = (
+            OPERATOR,
+            f"without the label {CLIQUE}, which {' and '.join(who) or 'no known program'} writes here",
+        )
 
-    def or_not(self, resource: str) -> str:
-        """What to add where a list that the account may not read would tell more."""
-        unread = any(f" {resource};" in row for row in self._snapshot["not_readable"])
-        return f", or unknown: the account may not list {resource}" if unread else ""
+    def unread(self, resource: str) -> str:
+        """Why a list could not be read; empty for one that was."""
+        return next((row for row in self._snapshot["not_readable"] if f" {resource};" in row), "")
 
     def all(self) -> Iterator[tuple[str, _Why]]:
-        asking = (pod for pod in self.pods.values() if _templates(pod) or device_plugins.requested(pod))
-        yield from ((f"pod {name_of(pod)}", self.pod(pod)) for pod in asking)
-        deleted = (row for row in self._snapshot["compute_domains"] if "deletionTimestamp" in _part(row, "metadata"))
+        pods = [row for row in self.pods.values() if _templates(row) or device_plugins.requested(row)]
+        often = Counter(map(_request, pods))
+        deleted = (row for row in self.domains.values() if value(row, "metadata.deletionTimestamp"))
+        # A Job has no pods before its Workload has quota; the Workload of a pod is the pod's answer.
+        queued = (
+            row
+            for row in self._snapshot["workloads"]
+            if not value(row, "status.admission") and all(one.get("kind") != "Pod" for one in _rows(row, _OWNERS))
+        )
+        pods.sort(key=lambda row: -often[_request(row)])
+        yield from ((f"pod {name_of(row)}", self.pod(row)) for row in pods)
         yield from ((f"ComputeDomain {name_of(row)}", self.domain(row)) for row in deleted)
-        for row in self._snapshot["workloads"]:
-            # A Job has no pods before its Workload has quota.
-            of_pods = any(owner.get("kind") == "Pod" for owner in _owners(row))
-            if not of_pods and not _part(row, "status").get("admission"):
-                yield f"Workload {name_of(row)}", self._kueue(row)
+        yield from ((f"Workload {name_of(row)}", self._kueue(row)) for row in queued)
 
     def pod(self, pod: Object) -> _Why:
-        spec, metadata = _part(pod, "spec"), _part(pod, "metadata")
-        domain = next((self._domains[name] for name in _templates(pod) if name in self._domains), None)
-        if spec.get("nodeName"):
-            return self._placed(pod, str(spec["nodeName"]), domain)
-        if why := self._without_template(_templates(pod)):
+        claims, node = _templates(pod), value(pod, "spec.nodeName")
+        domain = next((self._by_template[name] for name in claims if name in self._by_template), None)
+        if node:
+            return self._placed(pod, node, domain)
+        if why := self._without_template(claims):
             return why
-        if spec.get("schedulingGates") and metadata.get("uid") in self._workloads:
-            return self._kueue(self._workloads[metadata.get("uid")])
-        name = f"{namespace_of(pod)}/{_part(metadata, 'annotations').get(POD_GROUP)}"
-        group = self._groups.get(name, {})
-        said = _said(group, "UnschedulableOnNodePool", "schedulingConditions") or _said(pod, "PodScheduled")
-        # The pods of a workload are alike, and so is what keeps them.
-        key = repr((spec, name, said))
-        if key not in self._known:
-            own = _Why(SLURM, f"{clean(str(spec.get('schedulerName')))} says {said or 'nothing yet'}")
-            why = None if spec.get("schedulingGates") else self._unplaced(pod, domain, _part(group, "spec"))
-            self._known[key] = why or own
-        return self._known[key]
+        is_gated, workload = value(pod, "spec.schedulingGates"), self._workloads.get(value(pod, "metadata.uid"))
+        if is_gated and workload:
+            return self._kueue(workload)
+        group = self._groups.get(f"{namespace_of(pod)}/{value(pod, 'metadata.annotations', {}).get(POD_GROUP)}")
+        of_group = _said(group, "UnschedulableOnNodePool", "status.schedulingConditions") if group else ""
+        request = _request(pod)
+        if request not in self._known and len(self._known) < MAX_REQUESTS and not is_gated:
+            self._known[request] = self._kept(pod, domain, mapped(value(group, "spec")))
+        own = f"{value(pod, 'spec.schedulerName')} says {of_group or _said(pod, 'PodScheduled')}"
+        return self._known.get(request) or _Why(KUBERNETES, own)
 
     def domain(self, domain: Object) -> _Why:
         template, users = _template(domain), self._users[name_of(domain)]
-        if "deletionTimestamp" in _part(domain, "metadata"):
-            held = f"held by {_pods(users)}" if users else "only the driver's controller removes its finalizer"
-            return (not users and self._controller()) or _Why(JOBS if users else OPERATOR, f"it is in deletion, {held}")
+        if value(domain, "metadata.deletionTimestamp"):
+            late = self._stopped or _Why(OPERATOR, "it is in deletion; read the log of the driver's controller")
+            return _Why(JOBS, f"it is in deletion, held by {_pods(users)}") if users else late
         if why := self._without_template([template]):
             return why
         for name, pod in self.pods.items():
+            # Of another namespace too, where this name is no template.
             same = [one for one in _templates(pod) if one.partition("/")[2] == template.partition("/")[2]]
             why = self.pod(pod) if template in same or self._without_template(same) else None
             if why and why.word != NOTHING:
                 return why._replace(cause=f"pod {name} {_VERBS[why.word]}: {why.cause}")
-        for node, reason in sorted(self._channels.pending(domain).items()):
-            return self._daemon(domain, node, reason)
-        return self._where(domain, f"{count(len(self._channels.members(domain)), 'daemon')} ready")
+        ready = len(self._channels.members(domain))
+        return self._found(domain) or _Why(NOTHING, f"{count(ready, 'daemon')} ready" if ready else "no pod uses it")
 
     def _placed(self, pod: Object, node: str, domain: Object | None) -> _Why:
-        rows = _rows(pod, "status", "conditions")
-        is_ready = any(row.get("type") == domains.READY and row.get("status") == "True" for row in rows)
-        reason = None if domain is None or is_ready else self._channels.pending(domain).get(node)
-        if domain is None or not reason:
-            return self._where(domain, f"it {'runs' if is_ready else 'starts'} on {node}")
-        return self._daemon(domain, node, reason)
+        found = self._found(domain, node) if domain else None
+        if all(row.get("type") != domains.READY or row.get("status") != "True" for row in _rows(pod, _CONDITIONS)):
+            return found or _Why(KUBERNETES, f"the kubelet of {node} says {_said(pod, domains.READY)}")
+        return _Why(NOTHING, f"it runs on {node}{f'; {found.cause}' if found else ''}")
 
-    def _daemon(self, domain: Object, node: str, reason: str) -> _Why:
-        for other in self._taken.get(node, ()):
-            if other != name_of(domain):
-                word, cause = self._held_by(other)
-                return _Why(word, f"its tray {node} is {cause}")
-        log = f"read the log of computedomain-daemon-{domains.uid_of(domain)} there"
-        unit = f"{reason} on {node}: {log}, and keep the unit nvidia-imex.service of {node} masked"
-        return self._controller() or _Why(OPERATOR, unit)
-
-    def _where(self, domain: Object | None, text: str) -> _Why:
-        cliques: dict[str, list[str]] = defaultdict(list)
-        for node, member in sorted(self._channels.members(domain).items() if domain is not None else ()):
-            cliques[member.clique or "unknown"].append(node)
-        if len(cliques) < 2:
-            return _Why(NOTHING, text)
-        ends = " and ".join(trays(names) for names in cliques.values())
-        rows = [Row(f"in clique {name}", len(names), None, tuple(names)) for name, names in cliques.items()]
-        return _Why(NOTHING, f"{text}, in {len(cliques)} cliques: NVLink ends between {ends}", tuple(rows))
-
-    def _without_template(self, claims: list[str]) -> _Why | None:
-        """Where the claim template of a pod is not in its namespace; None where it is, or may be."""
-        missing = next((name for name in claims if name not in self._templates), None)
-        if missing is None or self.or_not("resourceclaimtemplates"):
-            return None
-        namespace, _slash, template = missing.partition("/")
-        if missing in self._domains:
-            late = f"the driver's controller has not made the claim template {template}; read its log"
-            return self._controller() or _Why(OPERATOR, late)
-        others = {one.partition("/")[0] for one in {*self._templates, *self._domains} if one.endswith(f"/{template}")}
-        where = f"in namespace {summarize(sorted(others), 3)}, not in {namespace}" if others else "missing"
-        return _Why(NEVER, f"the claim template {template} is {where}")
-
-    def _controller(self) -> _Why | None:
-        """Where no replica of the driver's controller is available."""
-        for row in checks.controller(self._snapshot, 0):
-            return _Why(OPERATOR, row["message"].rstrip("."))
+    def _found(self, domain: Object, node: str = "") -> _Why | None:
+        """What verify finds of a ComputeDomain; node: or of its daemon there."""
+        for row in self._findings:
+            if row.get("domain") == name_of(domain) and (not node or node in row.get("nodes", [node])):
+                masked = ", and keep nvidia-imex.service masked there" if "nodes" in row else ""
+                word = NOTHING if row["code"] == "dra_domain_spans" else OPERATOR
+                return _Why(word, row["message"].rstrip(".") + masked)
         return None
 
+    def _without_template(self, claims: list[str]) -> _Why | None:
+        """Where a claim template of a pod is not in its namespace."""
+        missing = next((name for name in claims if name not in self._templates), None)
+        if missing is None or self.unread("resourceclaimtemplates"):
+            return None
+        namespace, _slash, template = missing.partition("/")
+        if missing in self._by_template:
+            late = f"the driver's controller has not made the claim template {template}; read its log"
+            return self._stopped or _Why(OPERATOR, late)
+        others = sorted(one.partition("/")[0] for one in self._templates if one.partition("/")[2] == template)
+        where = f"in namespace {summarize(others, 3)}, not in {namespace}" if others else "missing"
+        return _Why(NEVER, f"the claim template {template} is {where}")
+
     def _kueue(self, workload: Object) -> _Why:
-        said = _said(workload, "QuotaReserved") or "nothing yet"
-        found = _NO_LEVEL.search(said)
-        lack = [name for name, node in self._trays.items() if found and found[1] not in node_selection.labels(node)]
-        if not found or not lack:
-            return _Why(SLURM, f"Kueue says {said}")
-        cause = f"without the label {found[1]}{self._writer() if found[1] == CLIQUE else ''}"
-        text = f"Kueue has no topology domain at level {found[1]}: {len(lack)} of {len(self._trays)} trays {cause}"
-        return _Why(OPERATOR, f"{text} ({trays(lack)})", (Row(cause, len(lack), len(self._trays), tuple(lack)),))
+        said = _said(workload, "QuotaReserved")
+        level = _NO_LEVEL.search(said)
+        lack = [name for name, node in self._trays.items() if level and level[1] not in node_selection.labels(node)]
+        if not level or not lack:
+            return _Why(KUBERNETES, f"Kueue says {said}")
+        cause = self._unlabelled[1] if level[1] == CLIQUE else f"without the label {level[1]}"
+        text = f"Kueue has no topology domain at level {level[1]}: {len(lack)} of {count(len(self._trays), 'tray')} are"
+        return _Why(OPERATOR, f"{text} {cause} ({trays(lack)})")
 
-    def _writer(self) -> str:
-        """Who writes the clique label."""
-        rows = (_part(node, "metadata").get("cliqueManagers") for node in self._trays.values())
-        past = {str(one) for row in rows for one in as_list(row)}
-        running = labels.running_writers(self._snapshot["daemon_sets"])
-        who = sorted({labels.TITLES.get(labels.MANAGERS.get(one, one), one) for one in running or past})
-        return f", which {' and '.join(who) or 'no known program'} writes here{self.or_not('daemonsets')}"
-
-    def _unplaced(self, pod: Object, domain: Object | None, gang: Object) -> _Why | None:
+    def _kept(self, pod: Object, domain: Object | None, gang: Object) -> _Why | None:
         """What keeps trays from a pod or its gang; None where enough are free, or what is needed is not known."""
-        if (domain is None and not device_plugins.requested(pod)) or stranded.unreadable(self._snapshot):
+        spec, near = mapped(pod["spec"]), any(row.get("topologyKey") == CLIQUE for row in _rows(pod, _NEAR))
+        if ((near or not device_plugins.requested(pod)) and domain is None) or stranded.unreadable(self._snapshot):
             return None
         # A gang without a ComputeDomain may have several pods on a tray.
-        need = int(gang.get("minMember") or 1) if domain is not None else 1
-        in_one = _part(gang, "topologyConstraint").get("requiredTopologyLevel") == CLIQUE
-        near = self._near(pod)
-        kept = {name: self._keeps(node, pod, domain, near) for name, node in self._trays.items()}
+        need = int(gang.get("minMember") or 1) if domain else 1
+        in_one = near or value(gang, "topologyConstraint.requiredTopologyLevel") == CLIQUE
+        # The clique of the pods that are there already, to which a tray without the label may belong.
+        begun = {self._clique.get(name) for name in self._channels.allocated(domain)} if near and domain else set()
+        kept: dict[str, tuple[str, str]] = {}
         places: dict[object, list[str]] = defaultdict(list)
-        for name in sorted(kept):
-            places[self._clique[name] if in_one else ""].append(name)
-        best, word, counted = list[str](), "", list[str]()
-        for word in ("", JOBS, OPERATOR, NEVER):
-            counted.append(word)
-            best = max(places.values(), key=lambda names: sum(kept[name][0] in counted for name in names), default=[])
-            if sum(kept[name][0] in counted for name in best) >= need:
-                break
+        for name, node in self._trays.items():
+            has, clique = node_selection.labels(node), self._clique[name]
+            is_unlabelled = clique is None and (in_one or not node_selection.fits(spec, has))
+            asked = {CLIQUE: mapped(spec.get("nodeSelector")).get(CLIQUE, ""), **has}
+            if node_selection.fits(spec, asked) and (not begun or clique in (None, *begun)):
+                places[in_one and not begun and clique].append(name)
+                kept[name] = self._unlabelled if is_unlabelled else self._keeps(node, pod, domain)
+
+        def reach(names: list[str]) -> tuple[int, int]:
+            """What must at least come free for all that is needed; how many trays are not free."""
+            ranks = sorted(_ORDER.index(kept[name][0]) for name in names)
+            return (ranks[need - 1] if need <= len(ranks) else len(_ORDER) - 1), sum(map(bool, ranks))
+
+        best = min(places.values(), key=reach, default=[])
+        word = _ORDER[reach(best)[0]]
         if not word:
             return None
         causes: dict[tuple[str, str], list[str]] = defaultdict(list)
         for name in best:
             causes[kept[name]].append(name)
-        ranked = sorted(causes.items(), key=lambda row: -len(row[1]))
-        rows = tuple(Row(why[1], len(names), len(best), tuple(names)) for why, names in ranked)
-        texts = [f"{row.count} of {row.of} trays {row.what} ({trays(row.names)})" for row in rows]
-        texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word][:3]
-        if need > 1:
-            where = " in one clique" if in_one else ""
-            texts.insert(0, f"its gang needs {need} trays{where}, {len(causes[_FREE])} are free")
-        change = ("uncordon", causes[_CORDONED][0]) if word == OPERATOR and causes[_CORDONED] else ()
-        return _Why(word, "; ".join(texts), rows, change)
+        ranked = sorted(causes.items(), key=lambda row: (row[0][0] != word, -len(row[1])))[:MAX_ROWS]
+        rows = [Row(cause, len(names), len(best), (trays(names),)) for (_of, cause), names in ranked]
+        texts = [
+            f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})"
+            for row in rows
+            if (word, row.what) in causes
+        ]
+        free, where = len(causes[_FREE]), " in one clique" if in_one else ""
+        if word == JOBS and causes[_IN_USE]:
+            texts.append(f"by {_pods({user for name in causes[_IN_USE] for user in self._with_gpus[name]})}")
+        if need > 1 or not best:
+            free_of = f"{free} of {count(len(best), 'tray')} that it may use"
+            texts.insert(0, f"it needs {count(need, 'tray')}{where}, and {free_of} are free")
+        return _Why(word, "; ".join(texts), rows, *(causes[_CORDONED][:1] if free + 1 >= need else []))
 
-    def _near(self, pod: Object) -> set[object]:
-        """The cliques of the pods with which this one must share its clique; empty where it need not."""
-        terms = [term for term in _rows(pod, *_NEAR) if term.get("topologyKey") == CLIQUE]
-        selectors = [_part(term, "labelSelector") for term in terms]
-        found: set[object] = set()
-        for one in self.pods.values() if terms else ():
-            has = node_selection.labels(one)
-            if namespace_of(one) == namespace_of(pod) and all(node_selection.matches(has, row) for row in selectors):
-                found.add(self._clique.get(str(_part(one, "spec").get("nodeName"))))
-        return found - {None}
-
-    def _keeps(self, node: Object, pod: Object, domain: Object | None, near: set[object]) -> tuple[str, str]:
-        """The word and the cause that keep a tray from a pod, else _FREE."""
-        name, has, spec = name_of(node), node_selection.labels(node), _part(pod, "spec")
-        if not node_selection.fits(spec, has):
-            wanted = {_part(spec, "nodeSelector").get(CLIQUE), *self._clique.values()}
-            if CLIQUE not in has and any(node_selection.fits(spec, {**has, CLIQUE: one}) for one in wanted):
-                return OPERATOR, f"without the label {CLIQUE}{self._writer()}"
-            return NEVER, "not what its node selector asks for"
+    def _keeps(self, node: Object, pod: Object, domain: Object | None) -> tuple[str, str]:
+        """The word and the cause that keep a tray from a pod."""
+        name, tolerations = name_of(node), as_list(value(pod, "spec.tolerations"))
         if domains.is_lost(node):
             return OPERATOR, "without a kubelet that reports Ready"
-        if taint := node_selection.untolerated(node, as_list(spec.get("tolerations")), frozenset()):
-            return _CORDONED if _part(node, "spec").get("unschedulable") else (OPERATOR, f"with the taint {taint}")
-        if near and has.get(CLIQUE) not in near:
-            return NEVER, "outside the clique of the pods that it must be with"
+        if taint := node_selection.untolerated(node, tolerations, frozenset()):
+            return _CORDONED if value(node, "spec.unschedulable") else (OPERATOR, f"with the taint {taint}")
         if domain is not None:
             if name not in self._registered:
                 return OPERATOR, "without a ResourceSlice of the driver's plugin"
-            for other in self._taken.get(name, ()):
+            for other in self._owners.get(name, ()):
                 if other != name_of(domain):
-                    return self._held_by(other)
+                    return self._held[other]
             if name in self._channels.allocated(domain):
                 return NEVER, "with a pod of its ComputeDomain, one a tray"
         # Without a capacity DRA allocates the GPUs: what is free is for the scheduler to say.
         capacity, gpus = device_plugins.capacity(node), device_plugins.requested(pod)
-        if capacity and capacity < gpus:
-            return NEVER, f"with {count(capacity, 'GPU')}, not {gpus}"
         if capacity and capacity - self._used[name] < gpus:
-            return JOBS, f"with GPUs in use by {_pods(self._with_gpus[name])}"
+            return _IN_USE if capacity >= gpus else (NEVER, f"with {count(capacity, 'GPU')}, not {gpus}")
         return _FREE
-
-    def _held_by(self, owner: str) -> tuple[str, str]:
-        if owner not in self._holders:
-            users, whose = self._users[owner], owner if owner.startswith("deleted ") else f"ComputeDomain {owner}"
-            until = f"until {_pods(users)} end" if users else "without a pod, until the driver's controller cleans up"
-            self._holders[owner] = (JOBS if users else OPERATOR, f"of {whose} {until}")
-        return self._holders[owner]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import kubernetes
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
@@ -81,9 +82,13 @@ def cluster(*held: dict[str, Any], count: int = 2, **lists: Any) -> dict[str, An
 
 
 def explained(given: dict[str, Any], name: str = "new", namespace: str = "jobs") -> sentences.Answer:
-    answer = kubernetes.of_pod(given, namespace, name)
-    assert sentences.of_dict(sentences.as_dict(answer))._replace(proposals=answer.proposals) == answer
+    answer = kubernetes.of_object(given, "pod", f"{namespace}/{name}", lambda _node: True)
+    assert sentences.of_dict(sentences.as_dict(answer)) == answer
     return answer
+
+
+def of_domain(given: dict[str, Any], name: str = "cd") -> sentences.Answer:
+    return kubernetes.of_object(given, "compute_domain", f"jobs/{name}", lambda _node: True)
 
 
 def changed(given: dict[str, Any], node: int, **parts: Any) -> dict[str, Any]:
@@ -120,7 +125,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "the tray that is not its own": (
         cluster(taken("cd", "r01t01"), taken("other", "r01t02")),
         "jobs",
-        "1 of 2 trays of ComputeDomain jobs/other until pod jobs/other-r01t02 end (r01t02)",
+        "1 of 2 trays of ComputeDomain jobs/other until pod jobs/other-r01t02 ends (r01t02)",
     ),
     "no label, with its writer": (
         unlabelled(cluster(taken("cd", "r01t02"), pods=selecting()), daemon_sets=[world.gfd()]),
@@ -153,8 +158,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "GPUs of plain pods": (
         changed(changed(cluster({"pods": PLAIN}, pods=[pod(gpus=4)]), 0, status=WITH_GPUS), 1, status=WITH_GPUS),
         "jobs",
-        "1 of 2 trays with GPUs in use by pod jobs/plain-r01t01 (r01t01); "
-        "1 of 2 trays with GPUs in use by pod jobs/plain-r01t02 (r01t02)",
+        "2 of 2 trays with GPUs in use (r01t[01-02]); by pods jobs/plain-r01t01, jobs/plain-r01t02",
     ),
     "a deleted domain": (
         cluster(taken("other", "r01t01", "r01t02"), compute_domains=[domain()]),
@@ -162,7 +166,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
         "2 of 2 trays of deleted ComputeDomain uid-other until pods jobs/other-r01t01, jobs/other-r01t02 end"
         " (r01t[01-02])",
     ),
-    "the scheduler has not tried": (cluster(), "slurm", "default-scheduler says 0/2 nodes are available"),
+    "the scheduler has not tried": (cluster(), "kubernetes", "default-scheduler says 0/2 nodes are available"),
 }
 
 
@@ -182,7 +186,8 @@ def test_a_claim_template_of_another_namespace_is_named() -> None:
     # Nothing is known to be missing where the account may not list templates.
     unread = ["The account may not list resourceclaimtemplates; x"]
     assert (
-        explained(cluster(**ELSEWHERE, claim_templates=[], not_readable=unread), namespace="team").waits_for == "slurm"
+        explained(cluster(**ELSEWHERE, claim_templates=[], not_readable=unread), namespace="team").waits_for
+        == "kubernetes"
     )
 
 
@@ -190,27 +195,29 @@ def test_a_daemon_that_is_not_ready_is_named_with_its_node_and_unit() -> None:
     given = cluster(taken("cd", "r01t01"))
     given["compute_domain_cliques"] = [world.members("cd", r01t01="NotReady")]
     given["pods"][-1]["status"]["conditions"] = []
-    for answer in (explained(given, "cd-r01t01"), kubernetes.of_compute_domain(given | {"pods": []}, "jobs", "cd")):
+    for answer in (explained(given, "cd-r01t01"), of_domain(given | {"pods": []})):
         assert answer.waits_for == "operator"
-        assert "the daemon is NotReady on r01t01: read the log of computedomain-daemon-uid-cd" in answer.sentence
-        assert "nvidia-imex.service of r01t01" in answer.sentence
+        assert (
+            "ComputeDomain jobs/cd has 0 of 1 daemon ready: on node r01t01 the daemon is NotReady;" in answer.sentence
+        )
+        assert answer.sentence.endswith(" and keep nvidia-imex.service masked there.")
 
 
 def test_a_domain_in_two_cliques_says_where_nvlink_ends() -> None:
     given = cluster(taken("cd", "r01t01", "r01t02"))
     given["compute_domain_cliques"] = [world.members("cd", r01t01="Ready"), world.members("cd", OTHER, r01t02="Ready")]
-    answer = kubernetes.of_compute_domain({**given, "pods": given["pods"][1:]}, "jobs", "cd")
+    answer = of_domain({**given, "pods": given["pods"][1:]})
     assert (answer.kind, answer.waits_for) == ("compute_domain", "nothing")
-    assert "2 cliques: NVLink ends between r01t01 and r01t02" in answer.sentence
-    assert [row.count for row in answer.evidence] == [1, 1]
+    assert "spans 2 cliques without NVLink between r01t01, r01t02;" in answer.sentence
+    assert "waits for nothing: it runs on r01t01; ComputeDomain jobs/cd spans" in explained(given, "cd-r01t01").sentence
 
 
 def test_a_domain_in_deletion_is_held_by_a_living_pod_or_by_the_controller() -> None:
     gone = [domain(deletionTimestamp="2026-11-21T11:00:00Z")]
-    held = kubernetes.of_compute_domain(cluster(taken("cd", "r01t01"), compute_domains=gone), "jobs", "cd")
+    held = of_domain(cluster(taken("cd", "r01t01"), compute_domains=gone))
     assert held.waits_for == "jobs"
     assert "held by pod jobs/cd-r01t01" in held.sentence
-    stuck = kubernetes.of_compute_domain(cluster(compute_domains=gone, deployments=[IDLE]), "jobs", "cd")
+    stuck = of_domain(cluster(compute_domains=gone, deployments=[IDLE]))
     assert stuck.waits_for == "operator"
     assert "no available replica" in stuck.sentence
 
@@ -222,10 +229,7 @@ def test_pods_of_a_clique_wait_there_for_each_other() -> None:
     given["nodes"][1]["metadata"]["labels"][LABEL] = OTHER
     answer = explained(given)
     assert answer.waits_for == "never"
-    assert [row.what for row in answer.evidence] == [
-        "with a pod of its ComputeDomain, one a tray",
-        "outside the clique of the pods that it must be with",
-    ]
+    assert "1 of 1 tray with a pod of its ComputeDomain, one a tray (r01t01)" in answer.sentence
 
 
 def kueue(message: str, owner: str = "Pod") -> dict[str, Any]:
@@ -241,15 +245,15 @@ def test_kueue_has_no_domain_at_a_level_where_trays_lack_its_label() -> None:
     answer = explained(given)
     assert answer.waits_for == "operator"
     assert (
-        f"Kueue has no topology domain at level {LABEL}: 1 of 2 trays without the label {LABEL}, which no known"
+        f"Kueue has no topology domain at level {LABEL}: 1 of 2 trays are without the label {LABEL}, which no known"
         in answer.sentence
     )
     # With the label everywhere the reason is another: Kueue's own words.
     said = explained(cluster(pods=gated, workloads=[kueue(message)]))
-    assert said.waits_for == "slurm"
+    assert said.waits_for == "kubernetes"
     assert message in said.sentence
     # A pod with a gate waits for no tray yet.
-    assert explained(cluster(taken("other", "r01t01", "r01t02"), pods=gated)).waits_for == "slurm"
+    assert explained(cluster(taken("other", "r01t01", "r01t02"), pods=gated)).waits_for == "kubernetes"
 
 
 def gang(need: int) -> dict[str, Any]:
@@ -264,11 +268,11 @@ def test_a_gang_of_17_waits_for_the_one_tray_that_is_taken() -> None:
     answer = explained(cluster(taken("other", "r01t05"), count=17, pods=pods, pod_groups=[gang(17)]))
     assert answer.waits_for == "jobs"
     assert (
-        "its gang needs 17 trays in one clique, 16 are free; 1 of 17 trays of ComputeDomain jobs/other"
+        "it needs 17 trays in one clique, and 16 of 17 trays that it may use are free; 1 of 17 trays of ComputeDomain"
         in answer.sentence
     )
     free = explained(cluster(count=18, pods=pods, pod_groups=[gang(17)]))
-    assert (free.waits_for, "kai-scheduler says 12 cannot" in free.sentence) == ("slurm", True)
+    assert (free.waits_for, "kai-scheduler says 12 cannot" in free.sentence) == ("kubernetes", True)
     assert explained(cluster(count=16, pods=pods, pod_groups=[gang(17)])).waits_for == "never"
 
 
@@ -277,7 +281,8 @@ def test_all_that_waits_is_counted_by_its_cause() -> None:
     given["workloads"] = [kueue("no quota", "Job")]
     answer = kubernetes.waiting(given)
     assert (answer.kind, answer.waits_for) == ("queue", "jobs")
-    assert answer.sentence.startswith("In Kubernetes of 3 that wait: 2 waits for other pods to end: 2 of 2 trays of")
+    assert answer.sentence == "3 wait in Kubernetes."
+    assert answer.evidence[0].what.startswith("wait for other pods to end: 2 of 2 trays of ComputeDomain jobs/other")
     assert [(row.count, row.of, row.names) for row in answer.evidence] == [
         (2, 3, ("pod jobs/a", "pod jobs/b")),
         (1, 3, ("Workload jobs/w",)),
@@ -286,11 +291,13 @@ def test_all_that_waits_is_counted_by_its_cause() -> None:
 
 
 def test_a_change_is_told_only_if_the_api_server_accepts_it() -> None:
-    answer = explained(SITUATIONS["taint and cordon"][0])
-    assert [one.options for one in answer.proposals] == [("uncordon", "r01t02")]
-    assert kubernetes.confirmed(answer, lambda _arguments: False).change is None
-    change = kubernetes.confirmed(answer, lambda arguments: arguments == ("uncordon", "r01t02")).change
+    given = SITUATIONS["taint and cordon"][0]
+    assert kubernetes.of_object(given, "pod", "jobs/new", lambda _node: False).change is None
+    change = kubernetes.of_object(given, "pod", "jobs/new", lambda node: node == "r01t02").change
     assert change == ("It could start after kubectl uncordon r01t02", "kubectl uncordon r01t02 --dry-run=server")
+    # A gang of two has no room by that alone.
+    pods = [pod(annotations={"pod-group-name": "pg"})]
+    assert explained({**given, "pods": pods, "pod_groups": [gang(2)]}).change is None
 
 
 def test_words_of_users_have_no_line_and_no_escape_code_of_their_own() -> None:
@@ -310,6 +317,9 @@ def test_words_of_users_have_no_line_and_no_escape_code_of_their_own() -> None:
 def test_what_could_not_be_read_is_no_reason() -> None:
     unread = [f"The account may not list {name}; x" for name in ("pods", "computedomains")]
     given = cluster(taken("other", "r01t01", "r01t02"), not_readable=unread)
-    assert explained(given).waits_for == "slurm"
-    assert "may not list pods" in explained(given, "no").sentence
-    assert "may not list computedomains" in kubernetes.of_compute_domain(given, "jobs", "no").sentence
+    assert explained(given).waits_for == "kubernetes"
+    for kind, words in (("pod", "may not list pods"), ("compute_domain", "may not list computedomains")):
+        with pytest.raises(NvlinkError, match=words):
+            kubernetes.of_object(given, kind, "jobs/no", lambda _node: True)
+    with pytest.raises(NvlinkError, match="Pod jobs/no is not in the cluster, or has ended: name one"):
+        explained(cluster(), "no")
