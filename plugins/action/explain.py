@@ -53,25 +53,11 @@ class ActionModule(steps.SteppedAction):
         if asks_slurm:
             result = self.run_steps(task_vars, options, self._ask, 0)
         if asks_cluster and not result.get("failed"):
-            result = self._of_cluster(result, subject)
+            result = _with_cluster(result, options, subject)
         if path and not result.get("failed"):
             document = {**result["answer"], **({"kubernetes": result["kubernetes"]} if "kubernetes" in result else {})}
             storage.write_atomic(path, fabric_file.encode(document), follow=True)
         return result
-
-    def _of_cluster(self, result: Result, subject: str) -> Result:
-        """The result with the answer of Kubernetes, beside that of Slurm where there is one."""
-        try:
-            answer, notes = _answered(self.options, subject)
-        except NvlinkError as error:
-            if "answer" not in result:
-                raise
-            note = f"what waits in Kubernetes: {str(error).rstrip('.')}"
-            slurm = {**result["answer"], "unknown": [*result["answer"]["unknown"], note]}
-            return {**result, "answer": slurm, "text": [*result["text"], f"Not known: {note}."]}
-        text = sentences.text(answer, notes).splitlines()
-        key = "kubernetes" if "answer" in result else "answer"
-        return {**result, key: sentences.as_dict(answer, notes), "text": [*result["text"], *text]}
 
     def _ask(self) -> Result:
         answer = self.step("explain", self._question())["answer"]
@@ -88,6 +74,21 @@ class ActionModule(steps.SteppedAction):
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
         return {**asked, "tray": tray, "pending": not any((*asked.values(), tray)), "health": known}
+
+
+def _with_cluster(result: Result, options: Arguments, subject: str) -> Result:
+    """The result with the answer of Kubernetes, beside that of Slurm where there is one."""
+    try:
+        answer, notes = _answered(options, subject)
+    except NvlinkError as error:
+        if "answer" not in result:
+            raise
+        note = f"what waits in Kubernetes: {str(error).rstrip('.')}"
+        slurm = {**result["answer"], "unknown": [*result["answer"]["unknown"], note]}
+        return {**result, "answer": slurm, "text": [*result["text"], f"Not known: {note}."]}
+    text = sentences.text(answer, notes).splitlines()
+    key = "kubernetes" if "answer" in result else "answer"
+    return {**result, key: sentences.as_dict(answer, notes), "text": [*result["text"], *text]}
 
 
 def _answered(options: Arguments, subject: str) -> tuple[sentences.Answer, list[str]]:

@@ -1,25 +1,30 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a pod waits, on a real API server, scheduler and DaemonSet controller; the driver's pods are a stand-in."""
+"""The playbook explain on a real API server, scheduler and DaemonSet controller; the driver's pods are a stand-in.
+
+What it prints of each situation is that of docs/explain.md.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Answer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import kubernetes
 from nvlab import scenario
-from nvlab.kubernetes import domains, nodes, plane
+from nvlab.kubernetes import domains, nodes, plane, users
 from nvlab.kubernetes.plane import ControlPlane
 
-from .conftest import NEWEST_KUBERNETES
+from .commands import ansible
+from .conftest import CHECKOUT, NEWEST_KUBERNETES
 from .test_dra_driver_role import NAME, TRAYS, Site
 from .workloads import DOMAIN, FOUR, until, workload
 
@@ -28,6 +33,10 @@ pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.long]
 PODS = "api/v1/namespaces/{}/pods"
 TEMPLATES = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates"
 CONTROLLER = f"deployment/{NAME}-controller"
+FIRST, SECOND = TRAYS[:2], TRAYS[2:]
+QUESTION = re.compile(
+    r"\$ ansible-playbook -i hosts.yml rackscale.nvlink.explain -e (explain_(?:pod|compute_domain)=\S+)"
+)
 
 
 @pytest.fixture
@@ -38,118 +47,169 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     made.clear()
 
 
-def read(site: Site) -> Snapshot:
-    given = {"kubeconfig": str(site.running.kubeconfig), "context": None, "timeout": 30}
-    return Reader(login.of_kubeconfig(given, "explain")).snapshot(queues=True)
+def play(site: Site, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    given = {
+        "verify_kubeconfig": str(site.running.kubeconfig),
+        "explain_file": str(site.folder / "answer.json"),
+        **more,
+    }
+    command = ("--inventory", site.folder / "inventory.yml", "rackscale.nvlink.explain", "-e", json.dumps(given))
+    return ansible("ansible-playbook", *command, *words, check=False)
 
 
-def add(site: Site, name: str, trays: list[str], of: str = "work", namespace: str = "default") -> None:
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    found = re.search(r'"msg": (\[.*?\n    \])', done.stdout, re.DOTALL)
+    assert found, done.stdout[-3000:] + done.stderr
+    assert "changed=0" in done.stdout
+    return [str(line) for line in json.loads(found[1])]
+
+
+class Story:
+    """The questions that were asked, each with what the playbook printed."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.answers = site, dict[str, list[str]]()
+
+    def ask(self, kind: str, subject: str, words: str) -> dict[str, Any]:
+        """The answer once it has these words: the scheduler and the driver take their time."""
+        given = {"kubeconfig": str(self.site.running.kubeconfig), "context": None, "timeout": 30}
+        access, said = login.of_kubeconfig(given, "explain"), [""]
+
+        def is_said() -> bool:
+            snapshot = Reader(access).snapshot(queues=True)
+            said.append(kubernetes.of_object(snapshot, kind, subject, lambda _node: False).sentence)
+            return words in said[-1]
+
+        try:
+            until(words, is_said, 60.0)
+        except AssertionError:
+            raise AssertionError(f"{words!r} is not in: {said[-1]}") from None
+        question = f"explain_{kind}={subject}"
+        self.answers[question] = printed(play(self.site, "-e", question, "--check"))
+        answer: dict[str, Any] = json.loads((self.site.folder / "answer.json").read_text())
+        assert (answer["kind"], answer["subject"], answer["sentence"]) == (kind, subject, self.answers[question][0])
+        return answer
+
+
+def documented() -> dict[str, list[str]]:
+    """Question -> the lines of its answer in docs/explain.md."""
+    blocks = re.findall(r"(?m)^(?:    .*\n)+", (CHECKOUT / "docs" / "explain.md").read_text())
+    rows = [[line[4:] for line in block.splitlines()] for block in blocks]
+    return {asked[1]: lines[1:] for lines in rows if (asked := QUESTION.fullmatch(lines[0])) and lines[1:]}
+
+
+def add(site: Site, name: str, trays: list[str], of: str = "work", namespace: str = "default", **more: Any) -> None:
     """A pod that claims a channel of a domain on one of these trays."""
-    spec = workload(1, trays)["spec"]["template"]["spec"]
-    spec["resourceClaims"][0]["resourceClaimTemplateName"] = f"{of}-channel"
+    spec = {**workload(1, trays)["spec"]["template"]["spec"], **more}
+    if "resourceClaims" not in more:
+        spec["resourceClaims"][0]["resourceClaimTemplateName"] = f"{of}-channel"
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     site.running.api().create(PODS.format(namespace), body)
 
 
-def waits(site: Site, name: str, words: str, namespace: str = "default") -> Answer:
-    """The answer once it has these words: the scheduler and the driver take their time."""
-    answers: list[Answer] = []
-
-    def found() -> bool:
-        answers.append(kubernetes.of_pod(read(site), namespace, name))
-        return words in answers[-1].sentence
-
-    try:
-        until(words, found, 60.0)
-    except AssertionError:
-        raise AssertionError(f"{words!r} is not in: {answers[-1].sentence}") from None
-    return answers[-1]
-
-
-def accepted(site: Site, arguments: tuple[str, ...]) -> bool:
-    done = site.running.kubectl(*arguments, "--dry-run=server", check=False)
-    return bool(done.returncode == 0)
-
-
-def other_domain(name: str) -> dict[str, Any]:
+def domain(site: Site, name: str, **metadata: Any) -> None:
     channel = {"resourceClaimTemplate": {"name": f"{name}-channel"}}
-    return {**DOMAIN, "metadata": {"name": name, "namespace": "default"}, "spec": {"numNodes": 0, "channel": channel}}
-
-
-@NEWEST_KUBERNETES
-def test_each_situation_has_its_sentence(site: Site) -> None:
-    site.install()
-    api, rack = site.running.api(), TRAYS[:2]
-    try:
-        # Both trays of the clique have a pod of the domain, one a tray.
-        site.work(*rack)
-        add(site, "third", rack)
-        third = waits(site, "third", "2 of 4 trays with a pod of its ComputeDomain, one a tray (r01t[01-02])")
-        assert third.waits_for == "never"
-        # They are another domain's until its pods end.
-        site.running.kubectl("apply", "-f", "-", stdin=json.dumps(other_domain("next")))
-        until("the claim template", lambda: api.find(f"{TEMPLATES}/next-channel"))
-        add(site, "next", rack, "next")
-        following = waits(site, "next", "of ComputeDomain default/work until pods default/work-")
-        assert following.waits_for == "jobs"
-        # A claim template of another namespace.
-        site.running.kubectl("create", "namespace", "team")
-        add(site, "stray", rack, namespace="team")
-        stray = waits(site, "stray", "the claim template work-channel is in namespace default, not in team", "team")
-        assert stray.waits_for == "never"
-        # Taint and cordon, by node; the change is one that the API server accepts.
-        site.running.kubectl("taint", "node", TRAYS[2], "repair=yes:NoSchedule")
-        site.running.kubectl("cordon", TRAYS[3])
-        add(site, "closed", TRAYS[2:])
-        closed = waits(site, "closed", "cordoned (r01t04)")
-        assert closed.waits_for == "operator"
-        assert "with the taint repair:NoSchedule (r01t03)" in closed.sentence
-        change = kubernetes.confirmed(closed, lambda arguments: accepted(site, arguments)).change
-        assert change is not None
-        assert change.confirmed_by == "kubectl uncordon r01t04 --dry-run=server"
-        # And what the answer names does start the pod.
-        site.running.kubectl("uncordon", TRAYS[3])
-        waits(site, "closed", "it runs on r01t04")
-        # The domain is in both cliques now.
-        both = kubernetes.of_compute_domain(read(site), "default", "work")
-        assert both.sentence.startswith("ComputeDomain default/work never starts as it is: pod default/third")
-        api.delete(f"{PODS.format('default')}/third")
-        api.delete(f"{PODS.format('team')}/stray")
-
-        def ends() -> bool:
-            sentence = kubernetes.of_compute_domain(read(site), "default", "work").sentence
-            return "in 2 cliques: NVLink ends between r01t[01-02] and r01t04" in sentence
-
-        until("both cliques", ends, 60.0)
-        assert kubernetes.waiting(read(site)).waits_for == "jobs"
-        # Without the label a pod of the clique has no tray: its writer is named.
-        api.patch(f"{nodes.PATH}/{TRAYS[2]}", {"metadata": {"labels": {nodes.CLIQUE: None}}})
-        site.running.kubectl("taint", "node", TRAYS[2], "repair-")
-        spec = workload(1, TRAYS[2:3])["spec"]["template"]["spec"]
-        spec["nodeSelector"] = {nodes.CLIQUE: api.get(f"{nodes.PATH}/{TRAYS[3]}")["metadata"]["labels"][nodes.CLIQUE]}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unlabelled"}, "spec": spec}
-        api.create(PODS.format("default"), body)
-        unlabelled = waits(
-            site, "unlabelled", f"without the label {nodes.CLIQUE}, which the DRA driver's plugin writes"
-        )
-        assert unlabelled.waits_for == "operator"
-        # The controller at no replica makes no claim template.
-        site.running.kubectl("scale", CONTROLLER, "--replicas=0", "-n", NAME)
-        until("no controller", lambda: not replicas(site))
-        site.running.kubectl("apply", "-f", "-", stdin=json.dumps(other_domain("late")))
-        add(site, "late", rack, "late")
-        assert waits(site, "late", "The driver's controller has no available replica").waits_for == "operator"
-        site.running.kubectl("scale", CONTROLLER, "--replicas=1", "-n", NAME)
-        until("the controller", lambda: replicas(site))
-    finally:
-        for namespace in ("default", "team"):
-            for row in api.items(PODS.format(namespace)):
-                if "ownerReferences" not in row["metadata"]:
-                    api.delete(f"{PODS.format(namespace)}/{row['metadata']['name']}")
-        site.running.kubectl("scale", CONTROLLER, "--replicas=1", "-n", NAME, check=False)
-        site.running.kubectl("delete", "namespace", "team", "--ignore-not-found")
+    body = {**DOMAIN, "metadata": {"name": name, "namespace": "default", **metadata}}
+    spec = {"numNodes": 0, "channel": channel}
+    site.running.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "spec": spec}))
 
 
 def replicas(site: Site) -> list[Any]:
     rows = site.running.api().items(f"apis/apps/v1/namespaces/{NAME}/deployments")
     return [row for row in rows if row.get("status", {}).get("availableReplicas")]
+
+
+@NEWEST_KUBERNETES
+def test_each_situation_has_its_answer(site: Site) -> None:
+    site.install()
+    api, kubectl, story = site.running.api(), site.running.kubectl, Story(site)
+    try:
+        # Both trays of the clique have a pod of the domain, one a tray.
+        site.work(*FIRST)
+        add(site, "third", FIRST)
+        assert story.ask("pod", "default/third", "one a tray")["waits_for"] == "never"
+        # They are another domain's until its pods end.
+        domain(site, "next")
+        until("the claim template", lambda: api.find(f"{TEMPLATES}/next-channel"))
+        add(site, "next", FIRST, "next")
+        assert story.ask("pod", "default/next", "ComputeDomain default/work")["waits_for"] == "jobs"
+        # A claim template of another namespace.
+        kubectl("create", "namespace", "team")
+        add(site, "stray", FIRST, namespace="team")
+        assert story.ask("pod", "team/stray", "not in team")["waits_for"] == "never"
+        # Taint and cordon, by node; what the answer names does start the pod, which is in another clique.
+        kubectl("taint", "node", TRAYS[2], "repair=yes:NoSchedule")
+        kubectl("cordon", TRAYS[3])
+        add(site, "closed", SECOND)
+        closed = story.ask("pod", "default/closed", "cordoned")
+        assert (closed["waits_for"], closed["change"]["confirmed_by"]) == (
+            "operator",
+            "kubectl uncordon r01t04 --dry-run=server",
+        )
+        assert api.get(f"{nodes.PATH}/{TRAYS[3]}")["spec"]["unschedulable"] is True
+        kubectl("uncordon", TRAYS[3])
+        api.delete(f"{PODS.format('default')}/third")
+        api.delete(f"{PODS.format('team')}/stray")
+        assert story.ask("pod", "default/closed", "spans 2 cliques")["waits_for"] == "nothing"
+        story.ask("compute_domain", "default/work", "spans 2 cliques")
+        # Without the label a pod of the clique has no tray: its writer is named.
+        clique = api.get(f"{nodes.PATH}/{TRAYS[3]}")["metadata"]["labels"][nodes.CLIQUE]
+        api.patch(f"{nodes.PATH}/{TRAYS[2]}", {"metadata": {"labels": {nodes.CLIQUE: None}}})
+        kubectl("taint", "node", TRAYS[2], "repair-")
+        add(site, "unlabelled", SECOND[:1], nodeSelector={nodes.CLIQUE: clique})
+        assert story.ask("pod", "default/unlabelled", "without the label")["waits_for"] == "operator"
+        # GPUs of plain pods.
+        gpus = {"nvidia.com/gpu": "4"}
+        api.patch(f"{nodes.PATH}/{TRAYS[2]}/status", {"status": {"capacity": gpus, "allocatable": gpus}})
+        container = {"name": "work", "image": "work", "resources": {"limits": gpus}}
+        for name in ("notebook", "plain"):
+            add(site, name, SECOND[:1], containers=[container], resourceClaims=[])
+        assert story.ask("pod", "default/plain", "GPUs in use")["waits_for"] == "jobs"
+        # The controller at no replica makes no claim template.
+        kubectl("scale", CONTROLLER, "--replicas=0", "-n", NAME)
+        until("no controller", lambda: not replicas(site))
+        domain(site, "late")
+        add(site, "late", FIRST, "late")
+        assert story.ask("pod", "default/late", "no available replica")["waits_for"] == "operator"
+        kubectl("scale", CONTROLLER, "--replicas=1", "-n", NAME)
+        until("the controller", lambda: replicas(site))
+        # A deleted domain is held by its pods; the driver's finalizer is the real one's.
+        domain(site, "work", finalizers=[domains.KEY])
+        kubectl("delete", "computedomain", "work", "--wait=false")
+        assert story.ask("compute_domain", "default/work", "in deletion")["waits_for"] == "jobs"
+        refusals(site)
+    finally:
+        print(json.dumps(story.answers, indent=1))
+        api.patch(
+            f"{domains.DOMAINS.replace('computedomains', 'namespaces/default/computedomains')}/work",
+            {"metadata": {"finalizers": None}},
+        )
+        kubectl("scale", CONTROLLER, "--replicas=1", "-n", NAME, check=False)
+        for namespace in ("default", "team"):
+            for row in api.items(PODS.format(namespace)):
+                if "ownerReferences" not in row["metadata"]:
+                    api.delete(f"{PODS.format(namespace)}/{row['metadata']['name']}")
+        kubectl("delete", "namespace", "team", "--ignore-not-found")
+    assert {
+        asked: [re.sub("work-[a-z0-9-]+", "work-*", line) for line in lines] for asked, lines in story.answers.items()
+    } == documented()
+
+
+def refusals(site: Site) -> None:
+    """One sentence each; and all that waits, with a name that a user has chosen."""
+    add(site, "evil", FIRST, schedulerName="x\x1b[2J\nok: all is well")
+    lines = printed(play(site))
+    assert lines[0].endswith("wait in Kubernetes.")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("ok: all") for line in lines)
+    nobody = str(users.user(site.running, "nobody"))
+    for words, more, sentence in (
+        ("explain_pod=default/none", {}, "Pod default/none is not in the cluster, or has ended: name one that kubectl"),
+        ("explain_pod=none", {}, "explain: 'none' is no NAMESPACE/NAME, such as default/train-0."),
+        ("explain_pod=default/late", {"verify_kubeconfig": ""}, "there is nothing to ask; set verify_kubeconfig to a"),
+        ("explain_job=1", {}, "explain: there is nothing to ask; set slurm_controller_hosts to the Slurm controllers."),
+        ("explain_pod=default/late", {"verify_kubeconfig": nobody}, "nodes"),
+    ):
+        done = play(site, "-e", words, **more)
+        assert done.returncode == 2
+        assert sentence in " ".join(f"{done.stdout} {done.stderr}".split()), (words, done.stdout, done.stderr)

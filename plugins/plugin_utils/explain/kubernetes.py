@@ -223,7 +223,7 @@ class _View:
         request = _request(pod)
         if request not in self._known and len(self._known) < MAX_REQUESTS and not is_gated:
             self._known[request] = self._kept(pod, domain, mapped(value(group, "spec")))
-        own = f"{value(pod, 'spec.schedulerName')} says {of_group or _said(pod, 'PodScheduled')}"
+        own = f"{clean(str(value(pod, 'spec.schedulerName')))} says {of_group or _said(pod, 'PodScheduled')}"
         return self._known.get(request) or _Why(KUBERNETES, own)
 
     def domain(self, domain: Object) -> _Why:
