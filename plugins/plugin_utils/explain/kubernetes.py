@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -61,7 +61,6 @@ _FREE, _IN_USE, _CORDONED = ("", "free"), (JOBS, "with GPUs in use"), (OPERATOR,
 _ORDER = ("", JOBS, OPERATOR, NEVER)
 _NO_LEVEL = re.compile(r"no topology domains? at level:? *([\w./-]*\w)")
 _NEAR = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-
 _OWNERS, _CONDITIONS = "metadata.ownerReferences", "status.conditions"
 
 
@@ -184,10 +183,8 @@ class _View:
         past = {str(one) for node in self._trays.values() for one in as_list(value(node, "metadata.cliqueManagers"))}
         running = labels.running_writers(snapshot["daemon_sets"]) or past
         who = sorted(labels.TITLES.get(labels.MANAGERS.get(one, one), one) for one in running)
-        self._unlabelled = (
-            OPERATOR,
-            f"without the label {CLIQUE}, which {' and '.join(who) or 'no known program'} writes here",
-        )
+        writers = " and ".join(who) or "no known program"
+        self._unlabelled = OPERATOR, f"without the label {CLIQUE}, which {writers} writes here"
 
     def unread(self, resource: str) -> str:
         """Why a list could not be read; empty for one that was."""
@@ -197,16 +194,15 @@ class _View:
         pods = [row for row in self.pods.values() if _templates(row) or device_plugins.requested(row)]
         often = Counter(map(_request, pods))
         deleted = (row for row in self.domains.values() if value(row, "metadata.deletionTimestamp"))
-        # A Job has no pods before its Workload has quota; the Workload of a pod is the pod's answer.
-        queued = (
-            row
-            for row in self._snapshot["workloads"]
-            if not value(row, "status.admission") and all(one.get("kind") != "Pod" for one in _rows(row, _OWNERS))
+        yield from (
+            (f"pod {name_of(row)}", self.pod(row)) for row in sorted(pods, key=lambda row: -often[_request(row)])
         )
-        pods.sort(key=lambda row: -often[_request(row)])
-        yield from ((f"pod {name_of(row)}", self.pod(row)) for row in pods)
         yield from ((f"ComputeDomain {name_of(row)}", self.domain(row)) for row in deleted)
-        yield from ((f"Workload {name_of(row)}", self._kueue(row)) for row in queued)
+        for row in self._snapshot["workloads"]:
+            # A Job has no pods before its Workload has quota; the Workload of a pod is the pod's answer.
+            of_pod = any(one.get("kind") == "Pod" for one in _rows(row, _OWNERS))
+            if not of_pod and not value(row, "status.admission"):
+                yield f"Workload {name_of(row)}", self._kueue(row)
 
     def pod(self, pod: Object) -> _Why:
         claims, node = _templates(pod), value(pod, "spec.nodeName")
@@ -286,10 +282,11 @@ class _View:
         if ((near or not device_plugins.requested(pod)) and domain is None) or stranded.unreadable(self._snapshot):
             return None
         # A gang without a ComputeDomain may have several pods on a tray.
-        need = int(gang.get("minMember") or 1) if domain else 1
+        there = self._channels.allocated(domain) if domain else {}
+        need = max(int(gang.get("minMember") or 1) - len(there), 1) if domain else 1
         in_one = near or value(gang, "topologyConstraint.requiredTopologyLevel") == CLIQUE
         # The clique of the pods that are there already, to which a tray without the label may belong.
-        begun = {self._clique.get(name) for name in self._channels.allocated(domain)} if near and domain else set()
+        begun = {self._clique.get(name) for name in there} if near else set()
         kept: dict[str, tuple[str, str]] = {}
         places: dict[object, list[str]] = defaultdict(list)
         for name, node in self._trays.items():
@@ -313,19 +310,18 @@ class _View:
         for name in best:
             causes[kept[name]].append(name)
         ranked = sorted(causes.items(), key=lambda row: (row[0][0] != word, -len(row[1])))[:MAX_ROWS]
-        rows = [Row(cause, len(names), len(best), (trays(names),)) for (_of, cause), names in ranked]
-        texts = [
-            f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})"
-            for row in rows
-            if (word, row.what) in causes
-        ]
+        rows = [Row(self._worded(why, names), len(names), len(best), (trays(names),)) for why, names in ranked]
+        texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in rows]
+        texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word]
         free, where = len(causes[_FREE]), " in one clique" if in_one else ""
-        if word == JOBS and causes[_IN_USE]:
-            texts.append(f"by {_pods({user for name in causes[_IN_USE] for user in self._with_gpus[name]})}")
         if need > 1 or not best:
             free_of = f"{free} of {count(len(best), 'tray')} that it may use"
             texts.insert(0, f"it needs {count(need, 'tray')}{where}, and {free_of} are free")
         return _Why(word, "; ".join(texts), rows, *(causes[_CORDONED][:1] if free + 1 >= need else []))
+
+    def _worded(self, why: tuple[str, str], names: Iterable[str]) -> str:
+        users = {user for name in names for user in self._with_gpus[name]} if why == _IN_USE else ()
+        return f"{why[1]} by {_pods(users)}" if users else why[1]
 
     def _keeps(self, node: Object, pod: Object, domain: Object | None) -> tuple[str, str]:
         """The word and the cause that keep a tray from a pod."""

@@ -158,7 +158,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "GPUs of plain pods": (
         changed(changed(cluster({"pods": PLAIN}, pods=[pod(gpus=4)]), 0, status=WITH_GPUS), 1, status=WITH_GPUS),
         "jobs",
-        "2 of 2 trays with GPUs in use (r01t[01-02]); by pods jobs/plain-r01t01, jobs/plain-r01t02",
+        "2 of 2 trays with GPUs in use by pods jobs/plain-r01t01, jobs/plain-r01t02 (r01t[01-02])",
     ),
     "a deleted domain": (
         cluster(taken("other", "r01t01", "r01t02"), compute_domains=[domain()]),
