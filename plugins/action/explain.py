@@ -28,7 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
-_CONTROLLER, _KUBECONFIG = "slurm_controller_hosts to the Slurm controllers", "verify_kubeconfig to a kubeconfig"
+_NOTHING = "there is nothing to ask: set slurm_controller_hosts for jobs and trays, verify_kubeconfig for pods"
+# No answer needs Helm's Secrets or the definitions.
+_UNNEEDED = re.compile(r" (secrets|customresourcedefinitions);")
 _OBJECT = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}")
 
 
@@ -47,8 +49,7 @@ class ActionModule(steps.SteppedAction):
         of_slurm = of_slurm or bool(options["tray"])
         asks_slurm, asks_cluster = options["slurm"] and not subject, options["kubeconfig"] and not of_slurm
         if not asks_slurm and not asks_cluster:
-            needed = [*([] if subject else [_CONTROLLER]), *([] if of_slurm else [_KUBECONFIG])]
-            raise AnsibleActionFail(f"explain: there is nothing to ask; set {', or '.join(needed)}.")
+            raise AnsibleActionFail(f"explain: {_NOTHING}.")
         result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
         if asks_slurm:
             result = self.run_steps(task_vars, options, self._ask, 0)
@@ -95,10 +96,7 @@ def _answered(options: Arguments, subject: str) -> tuple[sentences.Answer, list[
     """(the answer of Kubernetes, what could not be read)."""
     access = login.of_kubeconfig(options, "explain")
     snapshot = Reader(access).snapshot(queues=True)
-    # No answer needs Helm's Secrets or the definitions.
-    notes = [
-        row for row in snapshot["not_readable"] if " secrets;" not in row and " customresourcedefinitions;" not in row
-    ]
+    notes = [row for row in snapshot["not_readable"] if not _UNNEEDED.search(row)]
 
     def accepts(node: str) -> bool:
         client = Cluster("explain", access)

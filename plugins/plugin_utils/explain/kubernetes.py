@@ -44,7 +44,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import POD_GROUP, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
 
 KUBERNETES = "kubernetes"
 """waits_for where the answer is the word of a scheduler, of Kueue or of a kubelet."""
@@ -86,7 +86,8 @@ def of_object(snapshot: Snapshot, kind: str, subject: str, accepts: Callable[[st
         raise NvlinkError(view.unread(resource) or f"{title} {subject} is not in the cluster, or has ended: {remedy}")
     why, command = explain(items[subject]), "kubectl uncordon "
     change = Change(f"It could start after {command}{why.uncordon}", f"{command}{why.uncordon} --dry-run=server")
-    sentence = f"{title} {subject} {_VERBS[why.word]}: {why.cause.rstrip('.')}."
+    cause = why.cause.replace(f"{title} {subject} ", "it ", 1).rstrip(".")
+    sentence = f"{title} {subject} {_VERBS[why.word]}: {cause}."
     return _answer(kind, subject, sentence, why, change if why.uncordon and accepts(why.uncordon) else None)
 
 
@@ -157,11 +158,12 @@ class _View:
         self._templates = {name_of(row) for row in snapshot["claim_templates"]}
         self._workloads = {row.get("uid"): one for one in snapshot["workloads"] for row in _rows(one, _OWNERS)}
         self._groups = {name_of(row): row for row in snapshot["pod_groups"]}
-        self._trays = {name: node for name, node in preflight.expected_nodes(snapshot, {}).items() if node}
-        self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
-        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
         specs = (mapped(row.get("spec")) for row in snapshot["slices"])
         self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
+        expected = {*preflight.expected_nodes(snapshot, {}), *self._registered}
+        self._trays = {name_of(node): node for node in snapshot["nodes"] if name_of(node) in expected}
+        self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
+        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
         self._with_gpus: dict[str, list[str]] = defaultdict(list)
         for name, pod in self.pods.items():
             if device_plugins.requested(pod):
@@ -177,7 +179,7 @@ class _View:
         # In verify's words.
         plan = preflight.live_plan(snapshot)
         self._findings = checks.running(snapshot, plan is not None and plan.host_managed)
-        stopped = [_Why(OPERATOR, row["message"]) for row in checks.controller(snapshot, 0)]
+        stopped = [_Why(OPERATOR, row["message"].replace("The ", "the ", 1)) for row in checks.controller(snapshot, 0)]
         self._stopped = stopped[0] if stopped else None
         # Who writes the clique label: what runs, else what has written it.
         past = {str(one) for node in self._trays.values() for one in as_list(value(node, "metadata.cliqueManagers"))}
@@ -279,11 +281,12 @@ class _View:
     def _kept(self, pod: Object, domain: Object | None, gang: Object) -> _Why | None:
         """What keeps trays from a pod or its gang; None where enough are free, or what is needed is not known."""
         spec, near = mapped(pod["spec"]), any(row.get("topologyKey") == CLIQUE for row in _rows(pod, _NEAR))
-        if ((near or not device_plugins.requested(pod)) and domain is None) or stranded.unreadable(self._snapshot):
+        asks_gpus = device_plugins.requested(pod) and not near
+        if not (domain or asks_gpus) or not self._trays or stranded.unreadable(self._snapshot):
             return None
         # A gang without a ComputeDomain may have several pods on a tray.
         there = self._channels.allocated(domain) if domain else {}
-        need = max(int(gang.get("minMember") or 1) - len(there), 1) if domain else 1
+        need = max((whole(gang.get("minMember")) or 1) - len(there), 1) if domain else 1
         in_one = near or value(gang, "topologyConstraint.requiredTopologyLevel") == CLIQUE
         # The clique of the pods that are there already, to which a tray without the label may belong.
         begun = {self._clique.get(name) for name in there} if near else set()
@@ -302,7 +305,9 @@ class _View:
             ranks = sorted(_ORDER.index(kept[name][0]) for name in names)
             return (ranks[need - 1] if need <= len(ranks) else len(_ORDER) - 1), sum(map(bool, ranks))
 
-        best = min(places.values(), key=reach, default=[])
+        if not places:
+            return _Why(NEVER, f"none of {count(len(self._trays), 'tray')} has the labels that it selects")
+        best = min(places.values(), key=reach)
         word = _ORDER[reach(best)[0]]
         if not word:
             return None
@@ -314,7 +319,7 @@ class _View:
         texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in rows]
         texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word]
         free, where = len(causes[_FREE]), " in one clique" if in_one else ""
-        if need > 1 or not best:
+        if need > 1:
             free_of = f"{free} of {count(len(best), 'tray')} that it may use"
             texts.insert(0, f"it needs {count(need, 'tray')}{where}, and {free_of} are free")
         return _Why(word, "; ".join(texts), rows, *(causes[_CORDONED][:1] if free + 1 >= need else []))

@@ -25,9 +25,9 @@ PODS = sentences.Answer("queue", "", "kubernetes", "1 waits in Kubernetes.")
         ({"pod": "default/a", "job": "1"}, "ask one question: a job, a tray, a segment, a pod or a ComputeDomain"),
         ({"pod": "a", "kubeconfig": "k"}, "'a' is no NAMESPACE/NAME"),
         ({"compute_domain": "a/b/c", "kubeconfig": "k"}, "'a/b/c' is no NAMESPACE/NAME"),
-        ({"pod": "default/a"}, "there is nothing to ask; set verify_kubeconfig to a kubeconfig"),
-        ({"tray": "r01t01", "slurm": False, "kubeconfig": "k"}, "there is nothing to ask; set slurm_controller_hosts"),
-        ({"slurm": False}, "set slurm_controller_hosts to the Slurm controllers, or verify_kubeconfig to a kubeconfig"),
+        ({"pod": "default/a"}, "there is nothing to ask: set slurm_controller_hosts for jobs"),
+        ({"tray": "r01t01", "slurm": False, "kubeconfig": "k"}, "there is nothing to ask"),
+        ({"slurm": False}, "and trays, verify_kubeconfig for pods"),
     ],
 )
 def test_a_question_without_an_answer_is_one_sentence(run_action: Any, options: dict[str, Any], sentence: str) -> None:

@@ -140,7 +140,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "the controller at 0 replicas": (
         cluster(deployments=[IDLE], claim_templates=[]),
         "operator",
-        "The driver's controller has no available replica (dra-driver-nvidia-gpu/dra-driver-nvidia-gpu-controller),"
+        "the driver's controller has no available replica (dra-driver-nvidia-gpu/dra-driver-nvidia-gpu-controller),"
         " so no ComputeDomain starts or ends; scale it up, or see kubectl describe",
     ),
     "taint and cordon": (
@@ -166,6 +166,12 @@ SITUATIONS: dict[str, tuple[dict[str, Any], str, str]] = {
         "2 of 2 trays of deleted ComputeDomain uid-other until pods jobs/other-r01t01, jobs/other-r01t02 end"
         " (r01t[01-02])",
     ),
+    "no tray has its labels": (
+        cluster(pods=[pod(nodeSelector={"pool": "gold"})]),
+        "never",
+        "none of 2 trays has the labels that it selects",
+    ),
+    "no tray is known": (cluster(nodes=[]), "kubernetes", "default-scheduler says 0/2 nodes are available"),
     "the scheduler has not tried": (cluster(), "kubernetes", "default-scheduler says 0/2 nodes are available"),
 }
 
@@ -197,9 +203,7 @@ def test_a_daemon_that_is_not_ready_is_named_with_its_node_and_unit() -> None:
     given["pods"][-1]["status"]["conditions"] = []
     for answer in (explained(given, "cd-r01t01"), of_domain(given | {"pods": []})):
         assert answer.waits_for == "operator"
-        assert (
-            "ComputeDomain jobs/cd has 0 of 1 daemon ready: on node r01t01 the daemon is NotReady;" in answer.sentence
-        )
+        assert "has 0 of 1 daemon ready: on node r01t01 the daemon is NotReady;" in answer.sentence
         assert answer.sentence.endswith(" and keep nvidia-imex.service masked there.")
 
 
@@ -290,7 +294,7 @@ def test_all_that_waits_is_counted_by_its_cause() -> None:
     assert kubernetes.waiting(cluster(pods=[])).waits_for == "nothing"
 
 
-def test_a_change_is_told_only_if_the_api_server_accepts_it() -> None:
+def test_a_change_is_shown_only_if_the_api_server_accepts_it() -> None:
     given = SITUATIONS["taint and cordon"][0]
     assert kubernetes.of_object(given, "pod", "jobs/new", lambda _node: False).change is None
     change = kubernetes.of_object(given, "pod", "jobs/new", lambda node: node == "r01t02").change
