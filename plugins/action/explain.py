@@ -69,12 +69,19 @@ class ActionModule(steps.SteppedAction):
         return {"changed": False, "changes": [], "findings": [], "answer": answer, "text": text.splitlines()}
 
     def _question(self) -> Arguments:
-        options, path = self.options, self.options["fabric_file"]
-        fabric = fabric_file.load(path) if path and os.path.isfile(path) else Fabric()
-        known = health.known(fabric, path, options["state_dir"], options["verdict_file"]) if fabric.trays else {}
+        options = self.options
+        fabric, known = _health(options, "slurm_node")
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
         return {**asked, "tray": tray, "pending": not any((*asked.values(), tray)), "health": known}
+
+
+def _health(options: Arguments, name: str) -> tuple[Fabric, health.Health]:
+    """(the fabric, the health of its trays by this name)."""
+    path = options["fabric_file"]
+    fabric = fabric_file.load(path) if path and os.path.isfile(path) else Fabric()
+    known = health.known(fabric, path, options["state_dir"], options["verdict_file"], name) if fabric.trays else {}
+    return fabric, known
 
 
 def _with_cluster(result: Result, options: Arguments, subject: str) -> Result:
@@ -106,5 +113,6 @@ def _answered(options: Arguments, subject: str) -> tuple[sentences.Answer, list[
 
     if not subject:
         return kubernetes.waiting(snapshot), notes
+    _fabric, known = _health(options, "kubernetes_node")
     kind = "pod" if options["pod"] else "compute_domain"
-    return kubernetes.of_object(snapshot, kind, subject, accepts), notes
+    return kubernetes.of_object(snapshot, kind, subject, known, accepts), notes

@@ -77,7 +77,7 @@ class Story:
 
         def is_said() -> bool:
             snapshot = Reader(access).snapshot(queues=True)
-            said.append(kubernetes.of_object(snapshot, kind, subject, lambda _node: False).sentence)
+            said.append(kubernetes.of_object(snapshot, kind, subject, {}, lambda _node: False).sentence)
             return words in said[-1]
 
         try:

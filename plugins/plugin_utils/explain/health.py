@@ -31,23 +31,26 @@ def of_failures(failures: Sequence[Finding], at: str, before: Mapping[str, Any])
     return found
 
 
-def known(fabric: Fabric, path: str, state_dir: str | None, verdict_file: str | None) -> Health:
-    """That of the last verdict, else of the state file of the fabric file at path; by the trays' names in Slurm."""
+def known(
+    fabric: Fabric, path: str, state_dir: str | None, verdict_file: str | None, name: str = "slurm_node"
+) -> Health:
+    """That of the last verdict, else of the state file of the fabric file at path; name: as in by_node()."""
     verdict = mapped(json_file(verdict_file)) if verdict_file else {}
     if "health" in verdict:
-        return by_node(fabric, mapped(verdict["health"]))
+        return by_node(fabric, mapped(verdict["health"]), name)
     state = fabric_file.load_state(path, state_dir)
     sick = {tray: row for tray, row in state.trays.items() if row["health"] in (UNHEALTHY, DEGRADED)} if state else {}
     found = {
         tray: _row(row["health"], row["observed_at"] or "", *(one["code"] for one in row["findings"][:1]))
         for tray, row in sick.items()
     }
-    return by_node(fabric, found)
+    return by_node(fabric, found, name)
 
 
-def by_node(fabric: Fabric, health: Mapping[str, Any]) -> Health:
-    """Of the trays of the fabric, by their names in Slurm."""
-    return {fabric.trays[tray]["slurm_node"]: dict(mapped(row)) for tray, row in health.items() if tray in fabric.trays}
+def by_node(fabric: Fabric, health: Mapping[str, Any], name: str = "slurm_node") -> Health:
+    """Of the trays of the fabric, by their names in Slurm, or as kubernetes_node."""
+    rows = {tray: dict(mapped(row)) for tray, row in health.items() if tray in fabric.trays}
+    return {str(mapped(fabric.trays[tray])[name]): row for tray, row in rows.items()}
 
 
 def _row(state: str, since: str, code: str = "") -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import name_of, namespace_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import POD_GROUP, Snapshot
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain.health import Health
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
@@ -73,12 +74,12 @@ class _Why(NamedTuple):
     uncordon: str = ""
 
 
-def of_object(snapshot: Snapshot, kind: str, subject: str, accepts: Callable[[str], bool]) -> Answer:
+def of_object(snapshot: Snapshot, kind: str, subject: str, health: Health, accepts: Callable[[str], bool]) -> Answer:
     """Why a pod or compute_domain, NAMESPACE/NAME, waits, or where it is; NvlinkError where there is none.
 
-    accepts: whether the API server accepts in a dry run that this node is uncordoned.
+    health: that of the nodes. accepts: whether the API server accepts in a dry run that this node is uncordoned.
     """
-    view = _View(snapshot)
+    view = _View(snapshot, health)
     items, explain = (view.pods, view.pod) if kind == "pod" else (view.domains, view.domain)
     title, resource = ("Pod", "pods") if kind == "pod" else ("ComputeDomain", "computedomains")
     if subject not in items:
@@ -94,7 +95,7 @@ def of_object(snapshot: Snapshot, kind: str, subject: str, accepts: Callable[[st
 def waiting(snapshot: Snapshot) -> Answer:
     """All pods, deleted ComputeDomains and Workloads of Kueue that wait: their causes, the most frequent first."""
     causes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for subject, why in _View(snapshot).all():
+    for subject, why in _View(snapshot, {}).all():
         if why.word != NOTHING:
             causes[why.word, why.cause].append(subject)
     total = sum(map(len, causes.values()))
@@ -150,8 +151,8 @@ def _request(pod: Object) -> str:
 class _View:
     """A snapshot, indexed once for many pods; ComputeDomains by the names of stranded.owners()."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot, self._known = snapshot, dict[str, _Why | None]()
+    def __init__(self, snapshot: Snapshot, health: Health) -> None:
+        self._snapshot, self._health, self._known = snapshot, health, dict[str, _Why | None]()
         self.pods = {name_of(row): row for row in snapshot["pods"]}
         self.domains = {name_of(row): row for row in snapshot["compute_domains"]}
         self._by_template = {_template(row): row for row in snapshot["compute_domains"]}
@@ -164,10 +165,6 @@ class _View:
         self._trays = {name_of(node): node for node in snapshot["nodes"] if name_of(node) in expected}
         self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
         self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
-        self._with_gpus: dict[str, list[str]] = defaultdict(list)
-        for name, pod in self.pods.items():
-            if device_plugins.requested(pod):
-                self._with_gpus[str(value(pod, "spec.nodeName"))].append(name)
         self._users: dict[str, set[str]] = defaultdict(set)
         names = {domains.uid_of(row): name for name, row in self.domains.items()}
         for claim in snapshot["claims"]:
@@ -271,12 +268,14 @@ class _View:
     def _kueue(self, workload: Object) -> _Why:
         said = _said(workload, "QuotaReserved")
         level = _NO_LEVEL.search(said)
-        lack = [name for name, node in self._trays.items() if level and level[1] not in node_selection.labels(node)]
-        if not level or not lack:
+        has = {name: node for name, node in self._trays.items() if level and level[1] in node_selection.labels(node)}
+        lack = self._trays.keys() - has.keys()
+        # Kueue leaves out nodes that are cordoned, and those that its flavor does not select: those are for it to say.
+        if not level or not lack or not all(value(node, "spec.unschedulable") for node in has.values()):
             return _Why(KUBERNETES, f"Kueue says {said}")
         cause = self._unlabelled[1] if level[1] == CLIQUE else f"without the label {level[1]}"
         text = f"Kueue has no topology domain at level {level[1]}: {len(lack)} of {count(len(self._trays), 'tray')} are"
-        return _Why(OPERATOR, f"{text} {cause} ({trays(lack)})")
+        return _Why(OPERATOR, f"{text} {cause} ({trays(lack)}){f', {trays(has)} cordoned' if has else ''}")
 
     def _kept(self, pod: Object, domain: Object | None, gang: Object) -> _Why | None:
         """What keeps trays from a pod or its gang; None where enough are free, or what is needed is not known."""
@@ -315,17 +314,24 @@ class _View:
         for name in best:
             causes[kept[name]].append(name)
         ranked = sorted(causes.items(), key=lambda row: (row[0][0] != word, -len(row[1])))[:MAX_ROWS]
-        rows = [Row(self._worded(why, names), len(names), len(best), (trays(names),)) for why, names in ranked]
+        rows = [Row(self._worded(why, {*names}), len(names), len(best), (trays(names),)) for why, names in ranked]
         texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in rows]
         texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word]
+        sick: dict[str, list[str]] = defaultdict(list)
+        for name in best:
+            if name in self._health and kept[name] != _FREE:
+                sick[f"{self._health[name]['state']} by verify: {self._health[name]['reason']}"].append(name)
+        rows += [Row(reason, len(names), len(best), (trays(names),)) for reason, names in sick.items()]
         free, where = len(causes[_FREE]), " in one clique" if in_one else ""
         if need > 1:
             free_of = f"{free} of {count(len(best), 'tray')} that it may use"
             texts.insert(0, f"it needs {count(need, 'tray')}{where}, and {free_of} are free")
         return _Why(word, "; ".join(texts), rows, *(causes[_CORDONED][:1] if free + 1 >= need else []))
 
-    def _worded(self, why: tuple[str, str], names: Iterable[str]) -> str:
-        users = {user for name in names for user in self._with_gpus[name]} if why == _IN_USE else ()
+    def _worded(self, why: tuple[str, str], names: Collection[str]) -> str:
+        """The cause, with the pods that have the GPUs of these trays."""
+        pods = self.pods.items() if why == _IN_USE else ()
+        users = [name for name, pod in pods if value(pod, "spec.nodeName") in names and device_plugins.requested(pod)]
         return f"{why[1]} by {_pods(users)}" if users else why[1]
 
     def _keeps(self, node: Object, pod: Object, domain: Object | None) -> tuple[str, str]:

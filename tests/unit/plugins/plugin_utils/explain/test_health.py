@@ -45,3 +45,5 @@ def test_the_last_verdict_wins_over_the_state_file(tmp_path: Path) -> None:
     (tmp_path / "verdict.json").write_text(json.dumps({"health": health.of_failures([LOST], NOW, {})}))
     found = health.known(fabric, path, None, str(tmp_path / "verdict.json"))
     assert list(found) == [fabric.trays["r01t01"]["slurm_node"]]
+    found = health.known(fabric, path, None, str(tmp_path / "verdict.json"), "kubernetes_node")
+    assert list(found) == [fabric.trays["r01t01"]["kubernetes_node"]]

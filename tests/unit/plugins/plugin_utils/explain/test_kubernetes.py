@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import ku
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster as world
 
 LABEL = "nvidia.com/gpu.clique"
+SICK = {"r01t02": {"state": "unhealthy", "reason": "GPU 2 is lost", "since": "", "code": "gpu_lost", "remedy": ""}}
 OTHER = f"{world.UUID}.7"
 
 
@@ -82,13 +83,13 @@ def cluster(*held: dict[str, Any], count: int = 2, **lists: Any) -> dict[str, An
 
 
 def explained(given: dict[str, Any], name: str = "new", namespace: str = "jobs") -> sentences.Answer:
-    answer = kubernetes.of_object(given, "pod", f"{namespace}/{name}", lambda _node: True)
+    answer = kubernetes.of_object(given, "pod", f"{namespace}/{name}", SICK, lambda _node: True)
     assert sentences.of_dict(sentences.as_dict(answer)) == answer
     return answer
 
 
 def of_domain(given: dict[str, Any], name: str = "cd") -> sentences.Answer:
-    return kubernetes.of_object(given, "compute_domain", f"jobs/{name}", lambda _node: True)
+    return kubernetes.of_object(given, "compute_domain", f"jobs/{name}", {}, lambda _node: True)
 
 
 def changed(given: dict[str, Any], node: int, **parts: Any) -> dict[str, Any]:
@@ -246,16 +247,16 @@ def test_kueue_has_no_domain_at_a_level_where_trays_lack_its_label() -> None:
     message = f"couldn't assign flavors to pod set main: no topology domains at level: {LABEL}"
     gated = [pod(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])]
     given = unlabelled(cluster(pods=gated, workloads=[kueue(message)]))
-    answer = explained(given)
-    assert answer.waits_for == "operator"
-    assert (
-        f"Kueue has no topology domain at level {LABEL}: 1 of 2 trays are without the label {LABEL}, which no known"
-        in answer.sentence
-    )
-    # With the label everywhere the reason is another: Kueue's own words.
-    said = explained(cluster(pods=gated, workloads=[kueue(message)]))
+    # The tray with the label is not of the flavor: Kueue's own words.
+    said = explained(given)
     assert said.waits_for == "kubernetes"
     assert message in said.sentence
+    answer = explained(changed(given, 1, spec={"unschedulable": True}))
+    assert answer.waits_for == "operator"
+    assert answer.sentence.partition(": ")[2] == (
+        f"Kueue has no topology domain at level {LABEL}: 1 of 2 trays are without the label {LABEL}, which no known"
+        " program writes here (r01t01), r01t02 cordoned."
+    )
     # A pod with a gate waits for no tray yet.
     assert explained(cluster(taken("other", "r01t01", "r01t02"), pods=gated)).waits_for == "kubernetes"
 
@@ -296,9 +297,10 @@ def test_all_that_waits_is_counted_by_its_cause() -> None:
 
 def test_a_change_is_shown_only_if_the_api_server_accepts_it() -> None:
     given = SITUATIONS["taint and cordon"][0]
-    assert kubernetes.of_object(given, "pod", "jobs/new", lambda _node: False).change is None
-    change = kubernetes.of_object(given, "pod", "jobs/new", lambda node: node == "r01t02").change
-    assert change == ("It could start after kubectl uncordon r01t02", "kubectl uncordon r01t02 --dry-run=server")
+    assert kubernetes.of_object(given, "pod", "jobs/new", {}, lambda _node: False).change is None
+    answer = kubernetes.of_object(given, "pod", "jobs/new", SICK, lambda node: node == "r01t02")
+    assert answer.evidence[2] == sentences.Row("unhealthy by verify: GPU 2 is lost", 1, 2, ("r01t02",))
+    assert answer.change == ("It could start after kubectl uncordon r01t02", "kubectl uncordon r01t02 --dry-run=server")
     # A gang of two has no room by that alone.
     pods = [pod(annotations={"pod-group-name": "pg"})]
     assert explained({**given, "pods": pods, "pod_groups": [gang(2)]}).change is None
@@ -324,6 +326,6 @@ def test_what_could_not_be_read_is_no_reason() -> None:
     assert explained(given).waits_for == "kubernetes"
     for kind, words in (("pod", "may not list pods"), ("compute_domain", "may not list computedomains")):
         with pytest.raises(NvlinkError, match=words):
-            kubernetes.of_object(given, kind, "jobs/no", lambda _node: True)
+            kubernetes.of_object(given, kind, "jobs/no", {}, lambda _node: True)
     with pytest.raises(NvlinkError, match="Pod jobs/no is not in the cluster, or has ended: name one"):
         explained(cluster(), "no")
