@@ -116,14 +116,9 @@ def live(snapshot: Snapshot, trays: Trays, starting: int) -> list[Finding]:
     return found
 
 
-def is_controller(deployment: Object) -> bool:
-    """Whether a Deployment is that of the driver's controller."""
-    return any(part.get("name") == CONTROLLER for part in containers(deployment))
-
-
 def controller(snapshot: Snapshot, starting: int) -> Iterator[Finding]:
     """Helm accepts a controller without a replica."""
-    rows = list(filter(is_controller, snapshot["deployments"]))
+    rows = [row for row in snapshot["deployments"] if any(part.get("name") == CONTROLLER for part in containers(row))]
     unknown = any(" deployments;" in sentence for sentence in snapshot["not_readable"])
     available = (_count(mapped(row.get("status")), "availableReplicas") for row in rows)
     if not unknown and not any(available) and not any(domains.is_new(row, snapshot, starting) for row in rows):
