@@ -143,6 +143,12 @@ def _held(owner: str, users: Collection[str]) -> tuple[str, str]:
     return JOBS, f"of {whose} until {_pods(users)} {'ends' if len(users) == 1 else 'end'}"
 
 
+def _uncordoned(node: Object) -> Object:
+    """The node after kubectl uncordon: nothing else that keeps pods off is undone by it."""
+    taints = [row for row in _rows(node, "spec.taints") if row.get("key") != "node.kubernetes.io/unschedulable"]
+    return {**node, "spec": {"taints": taints}}
+
+
 def _request(pod: Object) -> str:
     """What is the same for pods of one workload, and so is what keeps them: a pod that has a node waits for none."""
     return repr((namespace_of(pod), value(pod, "spec"), value(pod, "metadata.annotations")))
@@ -326,7 +332,9 @@ class _View:
         if need > 1:
             free_of = f"{free} of {count(len(best), 'tray')} that it may use"
             texts.insert(0, f"it needs {count(need, 'tray')}{where}, and {free_of} are free")
-        return _Why(word, "; ".join(texts), rows, *(causes[_CORDONED][:1] if free + 1 >= need else []))
+        closed = causes[_CORDONED] if free + 1 >= need else []
+        last = [name for name in closed if self._keeps(_uncordoned(self._trays[name]), pod, domain) == _FREE]
+        return _Why(word, "; ".join(texts), rows, *last[:1])
 
     def _worded(self, why: tuple[str, str], names: Collection[str]) -> str:
         """The cause, with the pods that have the GPUs of these trays."""
@@ -337,20 +345,21 @@ class _View:
     def _keeps(self, node: Object, pod: Object, domain: Object | None) -> tuple[str, str]:
         """The word and the cause that keep a tray from a pod."""
         name, tolerations = name_of(node), as_list(value(pod, "spec.tolerations"))
+        # Without a capacity DRA allocates the GPUs: what is free is for the scheduler to say.
+        capacity, gpus = device_plugins.capacity(node), device_plugins.requested(pod)
+        # What never fits comes first, and what must end last: a tray may have several causes.
+        if domain and name in self._channels.allocated(domain):
+            return NEVER, "with a pod of its ComputeDomain, one a tray"
+        if capacity and capacity < gpus:
+            return NEVER, f"with {count(capacity, 'GPU')}, not {gpus}"
         if domains.is_lost(node):
             return OPERATOR, "without a kubelet that reports Ready"
         if taint := node_selection.untolerated(node, tolerations, frozenset()):
             return _CORDONED if value(node, "spec.unschedulable") else (OPERATOR, f"with the taint {taint}")
-        if domain is not None:
-            if name not in self._registered:
-                return OPERATOR, "without a ResourceSlice of the driver's plugin"
-            for other in self._owners.get(name, ()):
-                if other != name_of(domain):
-                    return self._held[other]
-            if name in self._channels.allocated(domain):
-                return NEVER, "with a pod of its ComputeDomain, one a tray"
-        # Without a capacity DRA allocates the GPUs: what is free is for the scheduler to say.
-        capacity, gpus = device_plugins.capacity(node), device_plugins.requested(pod)
-        if capacity and capacity - self._used[name] < gpus:
-            return _IN_USE if capacity >= gpus else (NEVER, f"with {count(capacity, 'GPU')}, not {gpus}")
-        return _FREE
+        if domain and name not in self._registered:
+            return OPERATOR, "without a ResourceSlice of the driver's plugin"
+        others = [self._held[one] for one in self._owners.get(name, ()) if domain and one != name_of(domain)]
+        # That of a deleted ComputeDomain without a pod is an operator's.
+        if others:
+            return max(others, key=lambda why: _ORDER.index(why[0]))
+        return _IN_USE if capacity and capacity - self._used[name] < gpus else _FREE

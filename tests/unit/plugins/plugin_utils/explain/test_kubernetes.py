@@ -301,6 +301,11 @@ def test_a_change_is_shown_only_if_the_api_server_accepts_it() -> None:
     answer = kubernetes.of_object(given, "pod", "jobs/new", SICK, lambda node: node == "r01t02")
     assert answer.evidence[2] == sentences.Row("unhealthy by verify: GPU 2 is lost", 1, 2, ("r01t02",))
     assert answer.change == ("It could start after kubectl uncordon r01t02", "kubectl uncordon r01t02 --dry-run=server")
+    # A tray that something else keeps too would not be free by that.
+    tainted = {"unschedulable": True, "taints": [CORDON, {"key": "repair", "effect": "NoSchedule"}]}
+    assert explained(changed(cluster(count=1), 0, spec=tainted)).change is None
+    theirs = changed(cluster(taken("other", "r01t01"), count=1), 0, spec={"unschedulable": True, "taints": [CORDON]})
+    assert explained(theirs).change is None
     # A gang of two has no room by that alone.
     pods = [pod(annotations={"pod-group-name": "pg"})]
     assert explained({**given, "pods": pods, "pod_groups": [gang(2)]}).change is None
