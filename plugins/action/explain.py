@@ -9,7 +9,6 @@ import os
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.modules.explain import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health
@@ -37,12 +36,8 @@ class ActionModule(steps.SteppedAction):
         return result
 
     def _ask(self) -> Result:
-        answer = self.step("explain", self._question())["answer"]
-        try:
-            text = sentences.text(sentences.of_dict(answer), answer["unknown"])
-        except (KeyError, TypeError):
-            raise steps.incomplete("explain") from None
-        return {"changed": False, "changes": [], "findings": [], "answer": answer, "text": text.splitlines()}
+        answer = self.step("explain", self._question())
+        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
 
     def _question(self) -> Arguments:
         options, path = self.options, self.options["fabric_file"]

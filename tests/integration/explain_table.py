@@ -49,14 +49,14 @@ SITUATIONS = (
         "drained",
         {
             "2": """\
-Job 2 waits for job 1 of root, until TIME at the latest: it needs 4 trays in one block.
+Job 2 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 It starts now with 3 trays (sbatch --test-only --nodes=3).
 """,
             "--segment 4": """\
-A segment of 4 in gpu waits for job 1 of root, until TIME at the latest: it needs 4 trays in one block.
+A segment of 4 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
@@ -68,7 +68,7 @@ A segment of 4 in gpu waits for job 1 of root, until TIME at the latest: it need
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 """,
             "--segment 5": """\
-A segment of 5 can never start in one block: the base block has 4 trays, and Slurm refuses a larger --segment or does \
+A segment of 5 in gpu can never start: the base block has 4 trays, and Slurm refuses a larger --segment or does \
 not keep it.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
@@ -91,13 +91,13 @@ not keep it.
         "scattered",
         {
             "4": """\
-Job 4 waits for job 1 of root, until TIME at the latest: it needs 16 trays in one block.
+Job 4 waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one block.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 It starts now with --segment=4; NVLink then joins 4 trays (sbatch --test-only --segment=4).
 """,
             "--segment 16": """\
-A segment of 16 in gpu waits for job 1 of root, until TIME at the latest: it needs 16 trays in one block.
+A segment of 16 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one block.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 """,
@@ -146,7 +146,7 @@ It starts now with 17 trays (sbatch --test-only --nodes=17).
         "segments",
         {
             "3 --segment 4": """\
-Job 3 waits for job 1 of root, until TIME at the latest: it needs 8 trays in 2 segments of 4, each in one block.
+Job 3 waits for jobs: job 1 of root, until TIME at the latest; it needs 8 trays in 2 segments of 4, each in one block.
   10 of 12 idle (r02 4, r01 3, r03 3)
   2 of 12 busy with job 1 of root, job 2 of root (r01 1, r03 1) until TIME
 It starts now with --segment=2; NVLink then joins 2 trays (sbatch --test-only --segment=2).
@@ -165,7 +165,8 @@ It starts now with --segment=2; NVLink then joins 2 trays (sbatch --test-only --
         "segment above the base block",
         {
             "1": """\
-Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01; its --segment=5 is above the base block \
+Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01 (ranks 0 and 1 where its 5 tasks are in block \
+order); its --segment=5 is above the base block \
 of 4, so it was not kept.
   4 of 5 trays in r02
   1 of 5 trays in r01

@@ -6,46 +6,44 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Each list is read at most once. sinfo folds trays of equal state into one row, so that 10,368 of them are a few lines;
-squeue prints no field that a user words (name, comment, account), so that no job can add a row. What a user may not
-read is in ``missing``, in sentences. Observed on 24.11.5 and 26.05.5.
+Each list is read at most once. sinfo folds trays of equal state into one row, so that 10,368 of them are a few lines.
+Whatever a user or an operator has written into a field, it can neither end a column nor add a row. What a user may
+not read is in ``missing``, in sentences. Observed on 24.11.5 and 26.05.5.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, names_of
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import parse_minutes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, parse_minutes
 
 SECONDS = 10.0
-_AT_ONCE = 3
-# No name, hostlist or reason of Slurm has it.
-_SEPARATOR = "\x1f"
-_JOB = (
-    "JobArrayID JobID StateCompact Reason PriorityLong UserName Partition QOS NumNodes NodeList StartTime EndTime"
-    " TimeLimit ReqNodes ExcNodes Feature Reservation OverSubscribe SegmentSize HetJobId admin_comment"
-)
-_NODE = "StateComplete Timestamp UserLong Reason NodeList"
+_AT_ONCE = 5
+# Follows each column; no text can have it that was written before this process began.
+SEPARATOR = f"\x1f{os.urandom(4).hex()}"
 _UNSET = ("", "(null)", "N/A", "NONE", "None", "Unknown", "none")
 _NO_END_MINUTES = 300 * 1440
+_OWNER = re.compile(r"QOS=(\S+)\(\d+\)|ClusterName=\S+ Account=(\S+) UserName=(\w\S*?)?(?:\(\d+\))? ")
+_LIMIT = re.compile(r"(?:(.+)=)?(\d+)(?:\((\d+)(?:\.\d+)?\))?")
 _TIME = "%Y-%m-%dT%H:%M:%S"
-QOS_COLUMNS = "Name,GrpTRES,GrpJobs,MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxTRES,MaxWall"
 PENDING, ACTIVE = ("PD", "RH", "RF", "RQ", "SE"), ("R", "CF", "CG", "S", "ST", "SI", "SO", "RS")
 
 
 class Job(NamedTuple):
     """A job as squeue shows it; an array's waiting tasks are one.
 
-    end: local time in ISO form, as all times here; empty where there is none. segment: 0
-    for none, None where this release does not show it. shared: whether it may share its trays.
+    end: local time in ISO form, as all times here; empty where there is none. segment: 0 for none, None where this
+    release does not show it. shared: whether it may share its trays. gres, gpus: its GRES by tray and in all.
     """
 
     shown: str
@@ -55,20 +53,24 @@ class Job(NamedTuple):
     priority: int
     user: str
     partitions: tuple[str, ...]
-    qos: str = ""
     nodes: int = 1
     names: tuple[str, ...] = ()
-    start: str = ""
     end: str = ""
     minutes: int | None = None
     wants: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    features: str = ""
-    reservation: str = ""
     shared: bool = False
     segment: int | None = 0
+    tasks: int = 0
     het: str = ""
     comment: str = ""
+    account: str = ""
+    qos: str = ""
+    features: str = ""
+    reservation: str = ""
+    licenses: str = ""
+    gres: str = ""
+    gpus: str = ""
 
 
 class Partition(NamedTuple):
@@ -82,6 +84,7 @@ class Partition(NamedTuple):
     minutes: int | None = None
     default: bool = False
     topology: str = ""
+    qos: str = ""
 
 
 class Reservation(NamedTuple):
@@ -93,12 +96,28 @@ class Reservation(NamedTuple):
     end: str = ""
 
 
+class Limit(NamedTuple):
+    """A limit of a QoS or an account (kind, name): all of it, or the share of one user or account in it (holder).
+
+    key: such as GrpTRES. what: the TRES, such as node; empty for a number of jobs. used: None where Slurm counts none.
+    """
+
+    kind: str
+    name: str
+    holder: str
+    key: str
+    what: str
+    most: int
+    used: int | None
+
+
 @dataclass
 class Evidence:
     """All that was read.
 
-    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. qos: name ->
-    columns. cliques: block -> its trays, of the summary. missing: what could not be read, in sentences.
+    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. cliques: block
+    -> its trays, of the summary. down_in_file: partitions that slurm.conf itself has down. missing: what could not be
+    read, in sentences.
     """
 
     now: str
@@ -109,7 +128,8 @@ class Evidence:
     blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
-    qos: dict[str, dict[str, str]] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
+    down_in_file: frozenset[str] = frozenset()
     cliques: dict[str, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -118,31 +138,84 @@ class Evidence:
         return rules.parse_version(self.settings.get("slurm_version", "0.0.0"))
 
 
-def _columns(names: str) -> str:
-    return ",".join(f"{name}:{_SEPARATOR}" for name in names.split())
+def _text(cell: str) -> str:
+    return "" if cell in _UNSET else cell
+
+
+def _names(cell: str) -> tuple[str, ...]:
+    return tuple(names_of(_text(cell)))
+
+
+def _number(cell: str) -> int | None:
+    return int(cell) if cell.isdecimal() else None
+
+
+def _whole(cell: str) -> int:
+    return _number(cell) or 0
+
+
+def _minutes(cell: str) -> int | None:
+    try:
+        return parse_minutes(cell)
+    except ValueError:
+        return None
+
+
+_JOB: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "shown": ("JobArrayID", str),
+    "number": ("JobID", _whole),
+    "state": ("StateCompact", str),
+    "reason": ("Reason", _text),
+    "priority": ("PriorityLong", _whole),
+    "user": ("UserName", str),
+    "partitions": ("Partition", lambda cell: tuple(cell.split(","))),
+    "nodes": ("NumNodes", lambda cell: _whole(cell.partition("-")[0]) or 1),
+    "names": ("NodeList", _names),
+    "end": ("EndTime", _text),
+    "minutes": ("TimeLimit", _minutes),
+    "wants": ("ReqNodes", _names),
+    "without": ("ExcNodes", _names),
+    "shared": ("OverSubscribe", lambda cell: cell in ("OK", "YES")),
+    # Empty where this release does not know the column, N/A for none.
+    "segment": ("SegmentSize", lambda cell: _whole(cell) if cell else None),
+    "tasks": ("NumTasks", _whole),
+    "het": ("HetJobId", _text),
+    "comment": ("admin_comment", _text),
+    "account": ("Account", _text),
+    "qos": ("QOS", _text),
+    "features": ("Feature", _text),
+    "reservation": ("Reservation", _text),
+    "licenses": ("Licenses", _text),
+    "gres": ("tres-per-node", _text),
+    "gpus": ("tres-per-job", _text),
+}
+_NODE = ("StateComplete", "Timestamp", "UserLong", "Reason", "NodeList")
+
+
+def _columns(names: Sequence[str]) -> str:
+    return ",".join(f"{name}:{SEPARATOR}" for name in names)
 
 
 READS: Mapping[str, tuple[str, ...]] = {
-    "jobs": ("squeue", "-a", "-h", "--local", "-O", _columns(_JOB)),
+    "jobs": ("squeue", "-a", "-h", "--local", "-O", _columns([column for column, _convert in _JOB.values()])),
     "trays": ("sinfo", "-a", "-h", "--local", "-O", _columns(_NODE)),
     "partitions": ("scontrol", "-a", "-o", "show", "partitions"),
     "reservations": ("scontrol", "-a", "-o", "show", "reservation"),
-    "blocks": ("scontrol", "show", "topology"),
     "settings": ("scontrol", "show", "config"),
-    "qos": ("sacctmgr", "-nP", "show", "qos", f"format={QOS_COLUMNS}"),
+    "blocks": ("scontrol", "show", "topology"),
+    "limits": ("scontrol", "show", "assoc_mgr", "flags=qos,assoc"),
 }
 """What is read -> the program and its arguments."""
 
 
-def read(slurm: Slurm, evidence: Evidence, names: Sequence[str], topology: str = "") -> None:
+def read(slurm: Slurm, evidence: Evidence, names: Sequence[str], *more: str) -> None:
     """Add these of READS to the evidence. SlurmError where a program is missing or slurmctld does not answer.
 
-    topology: that of the partition, where it has one of its own.
+    more: arguments of the last of them.
     """
-    more = {"blocks": [topology] if topology else []}
-    commands = [[slurm.program(READS[name][0]), *READS[name][1:], *more.get(name, ())] for name in names]
-    done = child.run_each(commands, SECONDS, _AT_ONCE, env=slurm.environment())
-    for name, result in zip(names, done):
+    commands = [[slurm.program(READS[name][0]), *READS[name][1:]] for name in names]
+    commands[-1] += more
+    for name, result in zip(names, child.run_each(commands, SECONDS, _AT_ONCE, env=slurm.environment())):
         add(evidence, name, result)
 
 
@@ -151,9 +224,9 @@ def add(evidence: Evidence, name: str, result: child.Result) -> None:
     # squeue ends with 0 where it may not read partitions; scontrol where slurmctld does not answer.
     denied = "denied" in result.stderr
     if result.timed_out or result.rc != 0 or denied or "slurm_load" in result.stderr:
-        if not denied and name not in ("qos", "blocks"):
+        if not denied and name not in ("limits", "blocks"):
             raise SlurmError(f"{READS[name][0]} failed ({result.reason.rstrip('.')}): check that slurmctld answers.")
-        if denied or name == "qos":
+        if denied or name == "limits":
             evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
         return
     setattr(evidence, name, _PARSERS[name](result.stdout))
@@ -164,53 +237,25 @@ def add(evidence: Evidence, name: str, result: child.Result) -> None:
         evidence.sizes = tuple(size for size in (*base, *levels) if size)
 
 
-def _rows(text: str, columns: str) -> list[dict[str, str]]:
-    rows, names = (line.split(_SEPARATOR) for line in text.split("\n")), columns.split()
-    return [
-        {name: "" if value in _UNSET and name != "SegmentSize" else value for name, value in zip(names, row)}
-        for row in rows
-        if len(row) == len(names) + 1
-    ]
+def _rows(text: str, width: int) -> list[list[str]]:
+    cells = text.split(SEPARATOR)[:-1]
+    rows = [cells[at : at + width] for at in range(0, len(cells), width)]
+    return [[first.lstrip("\n"), *others] for first, *others in rows]
 
 
 def _jobs(text: str) -> dict[int, Job]:
-    return {job.number: job for job in (_job(row) for row in _rows(text, _JOB)) if job.number}
-
-
-def _job(row: Mapping[str, str]) -> Job:
-    # Empty where this release does not know the field.
-    segment = row["SegmentSize"]
-    return Job(
-        shown=row["JobArrayID"],
-        number=_number(row["JobID"]) or 0,
-        state=row["StateCompact"],
-        reason=row["Reason"],
-        priority=_number(row["PriorityLong"]) or 0,
-        user=row["UserName"],
-        partitions=tuple(row["Partition"].split(",")),
-        qos=row["QOS"],
-        nodes=_number(row["NumNodes"].partition("-")[0]) or 1,
-        names=tuple(names_of(row["NodeList"])),
-        start=row["StartTime"],
-        end=row["EndTime"],
-        minutes=_minutes(row["TimeLimit"]),
-        wants=tuple(names_of(row["ReqNodes"])),
-        without=tuple(names_of(row["ExcNodes"])),
-        features=row["Feature"],
-        reservation=row["Reservation"],
-        shared=row["OverSubscribe"] in ("OK", "YES"),
-        segment=_number(segment) if segment.isdecimal() or not segment else 0,
-        het=row["HetJobId"],
-        comment=row["admin_comment"],
-    )
+    converters = [(name, convert) for name, (_column, convert) in _JOB.items()]
+    rows = _rows(text, len(_JOB))
+    jobs = (Job(**{name: convert(cell) for (name, convert), cell in zip(converters, row)}) for row in rows)
+    return {job.number: job for job in jobs}
 
 
 def _trays(text: str) -> dict[str, Node]:
     found = {}
-    for row in _rows(text, _NODE):
-        by = f"{row['UserLong'].partition('(')[0]}@{row['Timestamp']}" if row["Reason"] else ""
-        node = Node(frozenset(row["StateComplete"].upper().split("+")), row["Reason"], by)
-        found.update(dict.fromkeys(names_of(row["NodeList"]), node))
+    for state, since, user, reason, names in _rows(text, len(_NODE)):
+        by = f"{user.partition('(')[0]}@{since}" if _text(reason) else ""
+        node = Node(frozenset(state.upper().split("+")), _text(reason), by)
+        found.update(dict.fromkeys(names_of(names), node))
     return found
 
 
@@ -221,11 +266,12 @@ def _partitions(text: str) -> dict[str, Partition]:
             known.name,
             frozenset(known.nodes),
             record.get("State", ""),
-            _number(record.get("MinNodes", "")) or 0,
+            _whole(record.get("MinNodes", "")),
             _number(record.get("MaxNodes", "")),
             _minutes(record.get("MaxTime", "")),
             record.get("Default") == "YES",
             known.topology,
+            _text(record.get("QoS", "")),
         )
         for record, known in zip(records, rules.partitions_of(records))
     }
@@ -249,9 +295,24 @@ def _blocks(text: str) -> dict[str, tuple[str, ...]]:
     return {one.name: one.nodes for one in scontrol.parse_show_topology(text) if not one.aggregated}
 
 
-def _qos(text: str) -> dict[str, dict[str, str]]:
-    rows = (dict(zip(QOS_COLUMNS.split(","), line.split("|"))) for line in text.splitlines())
-    return {row["Name"]: row for row in rows}
+def _limits(text: str) -> tuple[Limit, ...]:
+    """Those of ``show assoc_mgr`` that are set: ``node=2(1)`` is a limit of 2 with 1 in use, and N is none."""
+    found, kind, name, holder = [], "", "", ""
+    for line in text.splitlines():
+        first = _OWNER.match(line)
+        if first:
+            kind, name = ("QoS", first[1]) if first[1] else ("account", first[2])
+            holder = first[3] or ""
+        elif "=" not in line:
+            holder = line.strip().partition("(")[0]
+        for key, values in (token.partition("=")[::2] for token in line.split()):
+            pairs = (_LIMIT.fullmatch(value) for value in values.split(","))
+            found += [
+                Limit(kind, name, holder, key, pair[1] or "", int(pair[2]), _number(pair[3] or ""))
+                for pair in pairs
+                if pair and key.startswith(("Grp", "Max"))
+            ]
+    return tuple(found)
 
 
 _PARSERS = {
@@ -261,19 +322,17 @@ _PARSERS = {
     "reservations": _reservations,
     "blocks": _blocks,
     "settings": scontrol.parse_config,
-    "qos": _qos,
+    "limits": _limits,
 }
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
-
-
-def _minutes(text: str) -> int | None:
-    try:
-        return parse_minutes(text)
-    except ValueError:
-        return None
+def down_in_file(evidence: Evidence) -> frozenset[str]:
+    """The partitions that are down and that slurm.conf has so, where this user may read it."""
+    folder = os.path.dirname(evidence.settings.get("slurm_conf", ""))
+    down = {name for name, one in evidence.partitions.items() if one.state != "UP"}
+    lines = conf.lines(folder, conf.reader({})) if down and folder else ()
+    rows = ({key.lower(): value for key, value in key_values(line)} for _file, line in lines)
+    return frozenset(row["partitionname"] for row in rows if "state" in row and row.get("partitionname") in down)
 
 
 def seconds_of(text: str) -> float:

@@ -82,7 +82,7 @@ def cluster(*held: dict[str, Any], count: int = 2, **lists: Any) -> dict[str, An
 
 def explained(given: dict[str, Any], name: str = "new", namespace: str = "jobs") -> sentences.Answer:
     answer = kubernetes.of_pod(given, namespace, name)
-    assert sentences.of_dict(sentences.as_dict(answer))._replace(proposals=answer.proposals) == answer
+    assert sentences.as_dict(answer)["sentence"] == answer.sentence
     return answer
 
 
