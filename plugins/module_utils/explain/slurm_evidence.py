@@ -13,10 +13,11 @@ not read is in ``missing``, in sentences. Observed on 24.11.5 and 26.05.5.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ SECONDS = 10.0
 _AT_ONCE = 5
 # Follows each column; no text can have it that was written before this process began.
 SEPARATOR = f"\x1f{os.urandom(4).hex()}"
+_END = "."
 _UNSET = ("", "(null)", "N/A", "NONE", "None", "Unknown", "none")
 _NO_END_MINUTES = 300 * 1440
 _OWNER = re.compile(r"QOS=(\S+)\(\d+\)|ClusterName=\S+ Account=(\S+) UserName=(\w\S*?)?(?:\(\d+\))? ")
@@ -193,7 +195,7 @@ _NODE = ("StateComplete", "Timestamp", "UserLong", "Reason", "NodeList")
 
 
 def _columns(names: Sequence[str]) -> str:
-    return ",".join(f"{name}:{SEPARATOR}" for name in names)
+    return ",".join(f"{name}:{SEPARATOR}" for name in names) + _END
 
 
 READS: Mapping[str, tuple[str, ...]] = {
@@ -229,30 +231,30 @@ def add(evidence: Evidence, name: str, result: child.Result) -> None:
         if denied or name == "limits":
             evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
         return
-    setattr(evidence, name, _PARSERS[name](result.stdout))
-    if name == "blocks":
-        shown = scontrol.parse_show_topology(result.stdout)
-        base = [block.size for block in shown if not block.aggregated and block.size][:1]
-        levels = sorted({block.size for block in shown if block.aggregated and block.size})
-        evidence.sizes = tuple(size for size in (*base, *levels) if size)
+    if name != "blocks":
+        setattr(evidence, name, _PARSERS[name](result.stdout))
+        return
+    shown = scontrol.parse_show_topology(result.stdout)
+    lower = [block for block in shown if not block.aggregated]
+    levels = {block.size for block in shown if block.aggregated}
+    evidence.blocks = {block.name: block.nodes for block in lower}
+    evidence.sizes = tuple(filter(None, (*(block.size for block in lower[:1]), *sorted(levels - {None}))))
 
 
-def _rows(text: str, width: int) -> list[list[str]]:
-    cells = text.split(SEPARATOR)[:-1]
-    rows = [cells[at : at + width] for at in range(0, len(cells), width)]
-    return [[first.lstrip("\n"), *others] for first, *others in rows]
+def _rows(text: str) -> Iterator[list[str]]:
+    return (row.split(SEPARATOR) for row in text.split(f"{SEPARATOR}{_END}\n")[:-1])
 
 
 def _jobs(text: str) -> dict[int, Job]:
-    converters = [(name, convert) for name, (_column, convert) in _JOB.items()]
-    rows = _rows(text, len(_JOB))
-    jobs = (Job(**{name: convert(cell) for (name, convert), cell in zip(converters, row)}) for row in rows)
+    # Most cells of a column are equal.
+    converters = [(name, functools.lru_cache(256)(convert)) for name, (_column, convert) in _JOB.items()]
+    jobs = (Job(**{name: convert(cell) for (name, convert), cell in zip(converters, row)}) for row in _rows(text))
     return {job.number: job for job in jobs}
 
 
 def _trays(text: str) -> dict[str, Node]:
     found = {}
-    for state, since, user, reason, names in _rows(text, len(_NODE)):
+    for state, since, user, reason, names in _rows(text):
         by = f"{user.partition('(')[0]}@{since}" if _text(reason) else ""
         node = Node(frozenset(state.upper().split("+")), _text(reason), by)
         found.update(dict.fromkeys(names_of(names), node))
@@ -291,10 +293,6 @@ def _reservations(text: str) -> tuple[Reservation, ...]:
     )
 
 
-def _blocks(text: str) -> dict[str, tuple[str, ...]]:
-    return {one.name: one.nodes for one in scontrol.parse_show_topology(text) if not one.aggregated}
-
-
 def _limits(text: str) -> tuple[Limit, ...]:
     """Those of ``show assoc_mgr`` that are set: ``node=2(1)`` is a limit of 2 with 1 in use, and N is none."""
     found, kind, name, holder = [], "", "", ""
@@ -320,7 +318,6 @@ _PARSERS = {
     "trays": _trays,
     "partitions": _partitions,
     "reservations": _reservations,
-    "blocks": _blocks,
     "settings": scontrol.parse_config,
     "limits": _limits,
 }
