@@ -165,9 +165,8 @@ It starts now with --segment=2; NVLink then joins 2 trays (sbatch --test-only --
         "segment above the base block",
         {
             "1": """\
-Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01 (ranks 0 and 1 where its 5 tasks are in block \
-order); its --segment=5 is above the base block \
-of 4, so it was not kept.
+Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01 (ranks 0 and 1 where its 5 tasks are in \
+block order); its --segment=5 is above the base block of 4, so it was not kept.
   4 of 5 trays in r02
   1 of 5 trays in r01
 """,
@@ -275,6 +274,39 @@ Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m, si
             WAIT,
         ),
         conf=(GPU, "Licenses=matlab:1"),
+    ),
+    Situation(
+        "one of several partitions refuses",
+        {
+            "1": "Job 1 runs on 3 trays of block r01, until TIME.\n",
+            "2": "Job 2 runs on 3 trays of block r02, until TIME.\n",
+        },
+        (f"{BATCH} -N3 -p small,gpu {HOUR}", WAIT, f"{BATCH} -N3 -p one,gpu {HOUR}", WAIT),
+        conf=(GPU, "PartitionName=small Nodes=ALL MaxNodes=2", "PartitionName=one Nodes=r01t[01-02]"),
+    ),
+    Situation(
+        "arrays and heterogeneous jobs",
+        {"2_3": "", "4": "", "4+1": ""},
+        (
+            f"{BATCH} -N8 {HOUR}",
+            f"{BATCH} --array=1-6%3 -N2 {HOUR}",
+            f"{BATCH} -N2 : -N4 {HOUR}",
+            WAIT,
+        ),
+    ),
+    Situation(
+        "expedited requeue",
+        {"2": "", "1": ""},
+        (
+            f"{BATCH} -N4 --requeue=expedite -w 'r01t[01-04]' {HOUR}",
+            f"{BATCH} -N4 -w 'r02t[01-04]' {HOUR}",
+            WAIT,
+            "scontrol update nodename=r01t02 state=down reason=burnt",
+            f"{BATCH} -N3 {HOUR}",
+            WAIT,
+        ),
+        conf=(GPU, "SlurmctldParameters=enable_expedited_requeue"),
+        old=None,  # 25.11 brings it
     ),
     Situation(
         "IMEX channels",

@@ -127,8 +127,10 @@ def _name(job: Job) -> str:
 # ------------------------------------------------------------------------------------------------- reasons of Slurm
 
 
-def _launch_failed(evidence: Evidence, job: Job) -> Answer:
-    """Held by Slurm after its Prolog failed; the Prolog for IMEX leaves its reason in the AdminComment."""
+def _launch_failed(evidence: Evidence, job: Job) -> Answer | None:
+    """Held after its Prolog failed; that for IMEX leaves its reason in the AdminComment and may hold the job itself."""
+    if not job.comment.startswith("IMEX") and "launch" not in job.reason:
+        return None
     why = clean(job.comment) or "its Prolog failed; the log of slurmd on its trays has the reason"
     drained = sorted(name for name, node in evidence.trays.items() if node.drained and node.reason.startswith("IMEX"))
     rows = [Row("drained since IMEX failed there", len(drained), None, (sentences.trays(drained),))] if drained else []
@@ -181,7 +183,7 @@ def _counts(evidence: Evidence, limit: Limit, job: Job) -> bool:
 
 
 _REASONS: tuple[tuple[str, Callable[[Evidence, Job], Answer | None]], ...] = (
-    (r"launch.failed.requeued.held|.*[Pp]rolog.*(fail|error)", _launch_failed),
+    ("launch.failed|.*[Hh]eld", _launch_failed),
     ("NvidiaImexChannels", _channels),
     ("QOS|Assoc", _limited),
 )

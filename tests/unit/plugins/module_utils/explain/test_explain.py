@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import (
     slurm_evidence,
     summary,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Answer, Change, Proposal, Row
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Answer, Change, Proposal
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
     Evidence,
     Job,
@@ -197,7 +197,8 @@ def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
     answer = ask(evidence, "2")
     assert sentences.text(answer) == (
         "Job 2 waits for an operator: its launch failed, IMEX on r01t01 for job 2: no answer [2J; after the repair"
-        " scontrol update NodeName=r01t01 State=RESUME, then scontrol release 2.\n  1 drained since IMEX failed there (r01t01)\n"
+        " scontrol update NodeName=r01t01 State=RESUME, then scontrol release 2.\n"
+        "  1 drained since IMEX failed there (r01t01)\n"
     )
     assert answer.waits_for == "operator"
 
