@@ -34,10 +34,8 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
             _start(made, racks)
             head = f"{version[0]}.{version[1]:02d} | {racks * TRAYS:,} | {_jobs(made):,}"
             for name, runs in _measured(made, rounds, scratch).items():
-                wall, cpu, memory = (
-                    statistics.median(part)
-                    for part in zip(*((one.wall, one.cpu, one.memory) for one in runs), strict=True)
-                )
+                parts = zip(*((one.wall, one.cpu, one.memory) for one in runs), strict=True)
+                wall, cpu, memory = map(statistics.median, parts)
                 aim = AIM if name.startswith("nvlink-explain") else ""
                 lines.append(f"| {head} | `{name}` | {wall:.2f} | {cpu:.2f} | {memory:.0f} | {aim} |")
     return "\n".join(lines)
@@ -75,7 +73,9 @@ def _measured(made: Slurmctld, rounds: int, scratch: Path) -> dict[str, list[Cos
     program = ["python3", "-IS", str(made.conf_dir / "nvlink-explain")]
     questions = {"JOB": [last], "--pending": ["--pending"], "--segment 16": ["--segment", "16"]}
     commands = {f"nvlink-explain {name}": [*program, *words] for name, words in questions.items()}
-    commands |= {f"{words[0]} of the {name}": list(words) for name, words in READS.items() if name != "limits"}
+    commands |= {
+        f"{read.command[0]} of the {name}": list(read.command) for name, read in READS.items() if name != "limits"
+    }
     inside = ["nsenter", "-t", str(made.pid), *ENTER, "sh", "-c", 'cd / && exec "$@"', "sh"]
     settings = {**os.environ, "SLURM_CONF": str(made.conf_dir / "slurm.conf"), "LC_ALL": "C"}
     runs: dict[str, list[Cost]] = {name: [] for name in commands}

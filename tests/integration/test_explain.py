@@ -192,9 +192,9 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
 def record(made: Slurmctld, situation: Situation, path: Path) -> None:
     """Add what Slurm printed; of its settings those that are read."""
     known = json.loads(path.read_text()) if path.exists() else {}
-    reads = {name: command for name, command in slurm_evidence.READS.items() if name != "limits"}
+    reads = {name: read for name, read in slurm_evidence.READS.items() if name != "limits"}
     printed = {
-        name: made.run(*command).stdout.replace(slurm_evidence.SEPARATOR, "\x1f") for name, command in reads.items()
+        name: made.run(*read.command).stdout.replace(slurm_evidence.SEPARATOR, "\x1f") for name, read in reads.items()
     }
     keep = re.compile("SLURM_VERSION|PrivateData|SwitchParameters|ClusterName")
     printed["settings"] = "".join(f"{line}\n" for line in printed["settings"].splitlines() if keep.match(line))

@@ -396,7 +396,7 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
     tiers.until(first, "RUNNING")
     assert why("carol", tiers.submit("carol", *gold, "-N1", "--wrap", "true")) == (
         f"Job ID waits for jobs: job {first} of alice, until TIME; QoS gold is at its limit of 2.\n"
-        f"  2 of 2 node of QoS gold in use (GrpTRES) (job {first} of alice) until TIME\n"
+        f"  2 of 2 in use of QoS gold, GrpTRES node (job {first} of alice) until TIME\n"
     )
     bronze = ("-p", "bronze", "--qos=bronze", "-t", "60", "--exclusive")
     tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=2")
@@ -405,7 +405,7 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
         tiers.until(second, "RUNNING")
         assert why("bob", tiers.submit("bob", *bronze, "-N2", "--wrap", "true")) == (
             f"Job ID waits for jobs: job {second} of bob, until TIME; account students is at its limit of 2.\n"
-            f"  1 of 2 node of account students in use (GrpTRES) (job {second} of bob) until TIME\n"
+            f"  1 of 2 in use of account students, GrpTRES node (job {second} of bob) until TIME\n"
         )
     finally:
         tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=-1; scancel -u bob")

@@ -169,7 +169,7 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         users = [other for other in evidence.jobs.values() if other.state in ACTIVE and _counts(evidence, one, other)]
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
-            row = Row(f"{one.what or 'jobs'} of {name} in use ({one.key})", one.used or 0, one.most, (jobs,), end)
+            row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
             why = f"{jobs}, {sentences.until(end)}; {name} is at its limit of {one.most}"
             return _answer(job, JOBS, why, [row])
     return None

@@ -198,72 +198,29 @@ def _columns(names: Sequence[str]) -> str:
     return ",".join(f"{name}:{SEPARATOR}" for name in names) + _END
 
 
-READS: Mapping[str, tuple[str, ...]] = {
-    "jobs": ("squeue", "-a", "-h", "--local", "-O", _columns([column for column, _convert in _JOB.values()])),
-    "trays": ("sinfo", "-a", "-h", "--local", "-O", _columns(_NODE)),
-    "partitions": ("scontrol", "-a", "-o", "show", "partitions"),
-    "reservations": ("scontrol", "-a", "-o", "show", "reservation"),
-    "settings": ("scontrol", "show", "config"),
-    "blocks": ("scontrol", "show", "topology"),
-    "limits": ("scontrol", "show", "assoc_mgr", "flags=qos,assoc"),
-}
-"""What is read -> the program and its arguments."""
-
-
-def read(slurm: Slurm, evidence: Evidence, names: Sequence[str], *more: str) -> None:
-    """Add these of READS to the evidence. SlurmError where a program is missing or slurmctld does not answer.
-
-    more: arguments of the last of them.
-    """
-    commands = [[slurm.program(READS[name][0]), *READS[name][1:]] for name in names]
-    commands[-1] += more
-    for name, result in zip(names, child.run_each(commands, SECONDS, _AT_ONCE, env=slurm.environment())):
-        add(evidence, name, result)
-
-
-def add(evidence: Evidence, name: str, result: child.Result) -> None:
-    """Add what one of READS printed."""
-    # squeue ends with 0 where it may not read partitions; scontrol where slurmctld does not answer.
-    denied = "denied" in result.stderr
-    if result.timed_out or result.rc != 0 or denied or "slurm_load" in result.stderr:
-        if not denied and name not in ("limits", "blocks"):
-            raise SlurmError(f"{READS[name][0]} failed ({result.reason.rstrip('.')}): check that slurmctld answers.")
-        if denied or name == "limits":
-            evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
-        return
-    if name != "blocks":
-        setattr(evidence, name, _PARSERS[name](result.stdout))
-        return
-    shown = scontrol.parse_show_topology(result.stdout)
-    lower = [block for block in shown if not block.aggregated]
-    levels = {block.size for block in shown if block.aggregated}
-    evidence.blocks = {block.name: block.nodes for block in lower}
-    evidence.sizes = tuple(filter(None, (*(block.size for block in lower[:1]), *sorted(levels - {None}))))
-
-
 def _rows(text: str) -> Iterator[list[str]]:
     return (row.split(SEPARATOR) for row in text.split(f"{SEPARATOR}{_END}\n")[:-1])
 
 
-def _jobs(text: str) -> dict[int, Job]:
+def _jobs(text: str) -> dict[str, Any]:
     # Most cells of a column are equal.
     converters = [(name, functools.lru_cache(256)(convert)) for name, (_column, convert) in _JOB.items()]
     jobs = (Job(**{name: convert(cell) for (name, convert), cell in zip(converters, row)}) for row in _rows(text))
-    return {job.number: job for job in jobs}
+    return {"jobs": {job.number: job for job in jobs}}
 
 
-def _trays(text: str) -> dict[str, Node]:
+def _trays(text: str) -> dict[str, Any]:
     found = {}
     for state, since, user, reason, names in _rows(text):
         by = f"{user.partition('(')[0]}@{since}" if _text(reason) else ""
         node = Node(frozenset(state.upper().split("+")), _text(reason), by)
         found.update(dict.fromkeys(names_of(names), node))
-    return found
+    return {"trays": found}
 
 
-def _partitions(text: str) -> dict[str, Partition]:
+def _partitions(text: str) -> dict[str, Any]:
     records = scontrol.parse_records(text)
-    return {
+    found = {
         known.name: Partition(
             known.name,
             frozenset(known.nodes),
@@ -277,10 +234,11 @@ def _partitions(text: str) -> dict[str, Partition]:
         )
         for record, known in zip(records, rules.partitions_of(records))
     }
+    return {"partitions": found}
 
 
-def _reservations(text: str) -> tuple[Reservation, ...]:
-    return tuple(
+def _reservations(text: str) -> dict[str, Any]:
+    found = tuple(
         Reservation(
             record["ReservationName"],
             frozenset(names_of(record.get("Nodes", ""))),
@@ -291,9 +249,18 @@ def _reservations(text: str) -> tuple[Reservation, ...]:
         for record in scontrol.parse_records(text)
         if "ReservationName" in record
     )
+    return {"reservations": found}
 
 
-def _limits(text: str) -> tuple[Limit, ...]:
+def _blocks(text: str) -> dict[str, Any]:
+    shown = scontrol.parse_show_topology(text)
+    lower = [block for block in shown if not block.aggregated]
+    levels = sorted({block.size or 0 for block in shown if block.aggregated})
+    sizes = tuple(filter(None, (*(block.size for block in lower[:1]), *levels)))
+    return {"blocks": {block.name: block.nodes for block in lower}, "sizes": sizes}
+
+
+def _limits(text: str) -> dict[str, Any]:
     """Those of ``show assoc_mgr`` that are set: ``node=2(1)`` is a limit of 2 with 1 in use, and N is none."""
     found, kind, name, holder = [], "", "", ""
     for line in text.splitlines():
@@ -310,17 +277,52 @@ def _limits(text: str) -> tuple[Limit, ...]:
                 for pair in pairs
                 if pair and key.startswith(("Grp", "Max"))
             ]
-    return tuple(found)
+    return {"limits": tuple(found)}
 
 
-_PARSERS = {
-    "jobs": _jobs,
-    "trays": _trays,
-    "partitions": _partitions,
-    "reservations": _reservations,
-    "settings": scontrol.parse_config,
-    "limits": _limits,
+class Read(NamedTuple):
+    """A program with its arguments, and what its output adds to the evidence."""
+
+    command: tuple[str, ...]
+    parse: Callable[[str], Mapping[str, Any]]
+
+
+_JOB_COLUMNS = _columns([column for column, _convert in _JOB.values()])
+READS: Mapping[str, Read] = {
+    "jobs": Read(("squeue", "-a", "-h", "--local", "-O", _JOB_COLUMNS), _jobs),
+    "trays": Read(("sinfo", "-a", "-h", "--local", "-O", _columns(_NODE)), _trays),
+    "partitions": Read(("scontrol", "-a", "-o", "show", "partitions"), _partitions),
+    "reservations": Read(("scontrol", "-a", "-o", "show", "reservation"), _reservations),
+    "settings": Read(("scontrol", "show", "config"), lambda text: {"settings": scontrol.parse_config(text)}),
+    "blocks": Read(("scontrol", "show", "topology"), _blocks),
+    "limits": Read(("scontrol", "show", "assoc_mgr", "flags=qos,assoc"), _limits),
 }
+
+
+def read(slurm: Slurm, evidence: Evidence, names: Sequence[str], *more: str) -> None:
+    """Add these of READS to the evidence. SlurmError where a program is missing or slurmctld does not answer.
+
+    more: arguments of the last of them.
+    """
+    commands = [[slurm.program(program), *words] for program, *words in (READS[name].command for name in names)]
+    commands[-1] += more
+    for name, result in zip(names, child.run_each(commands, SECONDS, _AT_ONCE, env=slurm.environment())):
+        add(evidence, name, result)
+
+
+def add(evidence: Evidence, name: str, result: child.Result) -> None:
+    """Add what one of READS printed."""
+    # squeue ends with 0 where it may not read partitions; scontrol where slurmctld does not answer.
+    denied = "denied" in result.stderr
+    if result.timed_out or result.rc != 0 or denied or "slurm_load" in result.stderr:
+        if not denied and name not in ("limits", "blocks"):
+            raise SlurmError(
+                f"{READS[name].command[0]} failed ({result.reason.rstrip('.')}): check that slurmctld answers."
+            )
+        if denied or name == "limits":
+            evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
+        return
+    vars(evidence).update(READS[name].parse(result.stdout))
 
 
 def down_in_file(evidence: Evidence) -> frozenset[str]:
