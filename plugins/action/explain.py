@@ -9,6 +9,7 @@ import os
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import controller
 from ansible_collections.rackscale.nvlink.plugins.modules.explain import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health
@@ -30,7 +31,7 @@ class ActionModule(steps.SteppedAction):
         if options["tray"] and (options["job"] or options["segment"]):
             raise AnsibleActionFail("explain: ask one question: a job, a tray or a segment.")
         # Pods and ComputeDomains are answered here, from the snapshot of the cluster, and have the same type.
-        result = self.run_steps(task_vars, options, self._ask, 0)
+        result = self.run_steps(task_vars, options, self._ask, controller.SECONDS)
         if path and not result.get("failed"):
             storage.write_atomic(path, fabric_file.encode(result["answer"]), follow=True)
         return result

@@ -33,6 +33,7 @@ from .commands import LOCAL, environment
 from .explain_table import BATCH, DRAIN, FOUR, GPU, HOUR, SITUATIONS, UNKNOWN, WAIT, Situation
 from .slurm_site import FILE, wait_for
 from .slurmctld import EACH_SUITE, ENTER, SUITES, Slurmctld, sandbox
+from .stage import Stage
 
 pytestmark = pytest.mark.lab
 
@@ -131,6 +132,22 @@ def test_a_user_without_root_sees_what_slurm_shows_him(suite: str, tmp_path: Pat
     # Root sees all, and tests in the name of the user.
     assert texts[2].startswith("Job 2 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays")
     assert "\nIt starts now with 3 trays (sbatch --test-only --nodes=3).\n" in texts[2]
+
+
+@pytest.mark.parametrize("suite", EACH_SUITE)
+def test_root_learns_from_a_sandbox_what_a_tray_starts_that_is_back(suite: str, tmp_path: Path) -> None:
+    question = {"job": "1", "tray": "", "segment": None, "partition": "", "pending": False, "health": {}}
+    with sandbox(suite, tmp_path / "slurm") as made:
+        configure(made, FOUR, 4, GPU)
+        # Of a job that names its trays nothing else can be changed.
+        run(made, f"scontrol update nodename=r01t02 {DRAIN}", f"{BATCH} -N4 -w 'r01t[01-04]' {HOUR}", WAIT)
+        request = {"explain": question, "conf_dir": str(made.conf_dir)}
+        output, errors = Stage(made).start(request).communicate(timeout=240)
+    assert output, errors
+    assert json.loads(output)["answer"]["change"] == {
+        "sentence": "It starts now once r01t02 is in service.",
+        "confirmed_by": "sbatch --test-only by a slurmctld in a sandbox",
+    }
 
 
 PLAYS = """
