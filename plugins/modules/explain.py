@@ -15,8 +15,8 @@ description:
   - Reads what Slurm shows of jobs, trays, partitions, reservations and blocks, and returns for what a job waits.
     Without O(job), O(tray) and O(segment) it counts everything that is pending.
   - Changes nothing. What could start a job now is asked of slurmctld by C(sbatch --test-only), which queues nothing; as
-    root in the name of the job's user. Where no change of the job starts it, a slurmctld in a sandbox is asked whether it
-    starts with the trays back that are out of service.
+    root in the name of the job's user. Where no change of the job starts it, and for a tray out of service, a slurmctld
+    in a sandbox is asked whether the job starts with the tray back.
   - Run it on the host of slurmctld. C(nvlink-explain) is the same for users of a login node.
 options:
   job:

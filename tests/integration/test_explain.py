@@ -137,17 +137,20 @@ def test_a_user_without_root_sees_what_slurm_shows_him(suite: str, tmp_path: Pat
 @pytest.mark.parametrize("suite", EACH_SUITE)
 def test_root_learns_from_a_sandbox_what_a_tray_starts_that_is_back(suite: str, tmp_path: Path) -> None:
     question = {"job": "1", "tray": "", "segment": None, "partition": "", "pending": False, "health": {}}
+    of_tray = {"job": "", "tray": "r01t02"}
     with sandbox(suite, tmp_path / "slurm") as made:
         configure(made, FOUR, 4, GPU)
         # Of a job that names its trays nothing else can be changed.
         run(made, f"scontrol update nodename=r01t02 {DRAIN}", f"{BATCH} -N4 -w 'r01t[01-04]' {HOUR}", WAIT)
         request = {"explain": question, "conf_dir": str(made.conf_dir)}
-        output, errors = Stage(made).start(request).communicate(timeout=240)
-    assert output, errors
-    assert json.loads(output)["answer"]["change"] == {
-        "sentence": "It starts now once r01t02 is in service.",
-        "confirmed_by": "sbatch --test-only by a slurmctld in a sandbox",
-    }
+        stage = Stage(made)
+        said = [stage.start({**request, "explain": {**question, **one}}).communicate() for one in ({}, of_tray)]
+    for output, errors in said:
+        assert output, errors
+        assert json.loads(output)["answer"]["change"] == {
+            "sentence": "Job 1 starts now once r01t02 is in service.",
+            "confirmed_by": "sbatch --test-only by a slurmctld in a sandbox",
+        }
 
 
 PLAYS = """

@@ -17,7 +17,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import program, sentences, situations
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Change
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job, time_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
+    PENDING,
+    Evidence,
+    Job,
+    time_of,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import TestJob
@@ -25,21 +30,34 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
 
 # Of the sandbox.
 SECONDS = 30.0
+_MAX_JOBS = 8
 
 
 def step(slurm: Slurm, conf_dir: str, question: Mapping[str, Any]) -> dict[str, Any]:
     """The answer as document and lines: job, segment, partition, tray, pending, and health."""
     evidence, asked = Evidence(time_of(time.time())), argparse.Namespace(**question)
     answer = program.ask(slurm, evidence, asked, asked.health)
-    if answer.out and asked.job and answer.change is None:
-        job = situations.find(evidence, asked.job)
-        answer = answer._replace(change=_when_back(slurm, conf_dir, evidence, job, answer.out))
+    job = _waits_for(evidence, asked)
+    if job is not None and answer.change is None:
+        answer = answer._replace(change=_when_back(slurm, conf_dir, evidence, job))
     text = sentences.text(answer, evidence.missing).splitlines()
     return {"answer": sentences.as_dict(answer, evidence.missing), "text": text}
 
 
-def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: tuple[str, ...]) -> Change | None:
-    """What starts the job by a slurmctld in a sandbox, where all trays are up and no job runs; None if these do not."""
+def _waits_for(evidence: Evidence, asked: argparse.Namespace) -> Job | None:
+    """The job of the question, or the first that waits for its tray."""
+    if asked.job:
+        return situations.find(evidence, asked.job)
+    jobs = [one for one in evidence.jobs.values() if one.state in PENDING] if asked.tray else []
+    first = sorted(jobs, key=lambda one: -one.priority)[:_MAX_JOBS]
+    return next((one for one in first if asked.tray in situations.of_job(evidence, one).out), None)
+
+
+def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job) -> Change | None:
+    """Whether the trays out of service that it needs start it, by a slurmctld in a sandbox where all are idle."""
+    out = situations.of_job(evidence, job).out
+    if not out:
+        return None
     name = next(name for name in job.partitions if evidence.partitions[name].nodes.issuperset(out))
     held = Holding(evidence, job._replace(partitions=(name,)))
     away = tuple(sorted(held.trays.keys() - held.idle() - set(out)))
@@ -49,5 +67,7 @@ def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: t
     candidate = Candidate(conf_dir, topology, evidence.version, scontrol.CONF, jobs=(test,), only_jobs=True)
     if not any(one.outcome == "placed" for one in rehearse(slurm, candidate, SECONDS).outcomes):
         return None
-    back = f"It starts now once {sentences.trays(out)} {'is' if len(out) == 1 else 'are'} in service."
-    return Change(back, "sbatch --test-only by a slurmctld in a sandbox")
+    back = f"{sentences.trays(out)} {'is' if len(out) == 1 else 'are'} in service"
+    return Change(
+        f"Job {sentences.clean(job.shown)} starts now once {back}.", "sbatch --test-only by a slurmctld in a sandbox"
+    )
