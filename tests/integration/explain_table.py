@@ -226,21 +226,25 @@ It starts now with 2 trays (sbatch --test-only --nodes=2).
         "partition and node down",
         {
             "1": """\
-Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m, since TIME, by root.
+Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m 99| x, since TIME, by root.
   0 of 1 idle
-  1 of 1 out of service (r01t02 down: burnt [31m, since TIME, by root)
+  1 of 1 out of service (r01t02 down: burnt [31m 99| x, since TIME, by root)
   7 of its blocks not for this job
 """,
-            "2": "Job 2 waits for an operator: partition dead is DOWN; scontrol update PartitionName=dead State=UP "
+            "2": "Job 2 waits for an operator: partition dead is DOWN in slurm.conf; scontrol update "
+            "PartitionName=dead State=UP brings it back.\n",
+            "3": "Job 3 waits for an operator: partition live is DOWN; scontrol update PartitionName=live State=UP "
             "brings it back.\n",
         },
         (
-            "scontrol update nodename=r01t02 state=down reason='burnt\x1b[31m'",
+            "scontrol update nodename=r01t02 state=down reason='burnt\x1b[31m\n99|\u2028\u202ex'",
             f"{BATCH} -N1 -w r01t02 {HOUR}",
             f"{BATCH} -N1 -p dead {HOUR}",
+            "scontrol update partitionname=live state=down",
+            f"{BATCH} -N1 -p live {HOUR}",
             WAIT,
         ),
-        conf=(GPU, "PartitionName=dead Nodes=ALL State=DOWN"),
+        conf=(GPU, "PartitionName=dead Nodes=ALL State=DOWN", "PartitionName=live Nodes=ALL"),
     ),
     Situation(
         "Slurm's own words",
@@ -278,30 +282,58 @@ Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m, si
     Situation(
         "one of several partitions refuses",
         {
-            "1": "Job 1 runs on 3 trays of block r01, until TIME.\n",
-            "2": "Job 2 runs on 3 trays of block r02, until TIME.\n",
+            "1": "Job 1 runs on 3 trays of block r02, until TIME.\n",
         },
-        (f"{BATCH} -N3 -p small,gpu {HOUR}", WAIT, f"{BATCH} -N3 -p one,gpu {HOUR}", WAIT),
-        conf=(GPU, "PartitionName=small Nodes=ALL MaxNodes=2", "PartitionName=one Nodes=r01t[01-02]"),
+        (f"{BATCH} -N3 -p small,gpu {HOUR}", WAIT),
+        conf=(GPU, "PartitionName=small Nodes=ALL MaxNodes=2"),
+        old={
+            "1": """\
+Job 1 can never start: partition small refuses it, and this release then keeps it waiting in all of its partitions; it \
+asks for 3 trays, and partition small allows 2 a job (MaxNodes).
+  8 of 8 idle (r01 4, r02 4)
+It starts now with --partition=gpu (sbatch --test-only --partition=gpu).
+""",
+        },
     ),
     Situation(
         "arrays and heterogeneous jobs",
-        {"2_3": "", "4": "", "4+1": ""},
-        (
-            f"{BATCH} -N8 {HOUR}",
-            f"{BATCH} --array=1-6%3 -N2 {HOUR}",
-            f"{BATCH} -N2 : -N4 {HOUR}",
-            WAIT,
-        ),
+        {
+            "2_3": """\
+Job 2_[1-6%3] waits for jobs: job 1 of root, until TIME at the latest; it needs 2 trays in one block.
+  0 of 8 idle
+  8 of 8 busy with job 1 of root (r01 4, r02 4) until TIME
+""",
+            "3+1": """\
+Job 3+1 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
+  0 of 8 idle
+  8 of 8 busy with job 1 of root (r01 4, r02 4) until TIME
+Not known: the other components of heterogeneous job 3.
+""",
+        },
+        (f"{BATCH} -N8 {HOUR}", WAIT, f"{BATCH} --array=1-6%3 -N2 {HOUR}", f"{BATCH} -N2 : -N4 {HOUR}", WAIT),
     ),
     Situation(
         "expedited requeue",
-        {"2": "", "1": ""},
+        {
+            "1": """\
+Job 1 waits for jobs: job 2 of root, until TIME at the latest; it needs 4 trays in one block.
+  3 of 8 idle (r02 3)
+  4 of 8 busy with job 2 of root (r01 4) until TIME
+  1 of 8 out of service (r02t02 down: burnt, since TIME, by root)
+It starts now with 3 trays (sbatch --test-only --nodes=3).
+""",
+            "3": """\
+Job 3 waits for Slurm: idle trays fit (it needs 3 trays in one block), job 1 of root (expedited requeue) is before it.
+  3 of 8 idle (r02 3)
+  4 of 8 busy with job 2 of root (r01 4) until TIME
+  1 of 8 out of service (r02t02 down: burnt, since TIME, by root)
+""",
+        },
         (
-            f"{BATCH} -N4 --requeue=expedite -w 'r01t[01-04]' {HOUR}",
-            f"{BATCH} -N4 -w 'r02t[01-04]' {HOUR}",
+            f"{BATCH} -N4 --requeue=expedite {HOUR}",
+            f"{BATCH} -N4 {HOUR}",
             WAIT,
-            "scontrol update nodename=r01t02 state=down reason=burnt",
+            "scontrol update nodename=r02t02 state=down reason=burnt",
             f"{BATCH} -N3 {HOUR}",
             WAIT,
         ),

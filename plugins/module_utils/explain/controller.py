@@ -18,7 +18,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import pr
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Change
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
-    PENDING,
     Evidence,
     Job,
     time_of,
@@ -48,7 +47,7 @@ def _waits_for(evidence: Evidence, asked: argparse.Namespace) -> Job | None:
     """The job of the question, or the first that waits for its tray."""
     if asked.job:
         return situations.find(evidence, asked.job)
-    jobs = [one for one in evidence.jobs.values() if one.state in PENDING] if asked.tray else []
+    jobs = [one for one in evidence.jobs.values() if not one.active] if asked.tray else []
     first = sorted(jobs, key=lambda one: -one.priority)[:_MAX_JOBS]
     return next((one for one in first if asked.tray in situations.of_job(evidence, one).out), None)
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Row, clean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
-    ACTIVE,
-    PENDING,
+    EXPEDITING,
     Evidence,
     Job,
     Reservation,
@@ -70,7 +69,7 @@ class Holding:
         self.base = self.sizes[0] if self.sizes else 0
         on: dict[str, list[Job]] = defaultdict(list)
         for one in evidence.jobs.values():
-            if one.state in ACTIVE:
+            if one.active:
                 for name in one.names:
                     on[name].append(one)
         kept = self._kept()
@@ -181,8 +180,8 @@ class Holding:
         """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
         me, found = self.job, []
         for job in self.evidence.jobs.values():
-            before = (job.priority, -job.number) > (me.priority, -me.number) and job.number != me.number
-            if job.state in PENDING and job.priority and before and CLAIMS.match(job.reason):
+            ranks = [(one.state == EXPEDITING, one.priority, -one.number) for one in (job, me)]
+            if not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason):
                 partitions = (self.evidence.partitions.get(name) for name in job.partitions)
                 if any(one is not None and names & one.nodes for one in partitions):
                     found.append(job)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: s
             evidence.missing.append(
                 "the job's --segment, which this Slurm does not show: add --segment N if it has one"
             )
-    evidence.missing += situations.not_weighed(evidence, job)
+    evidence.missing += situations.not_weighed(evidence, job, os.getuid() == 0)
     evidence.down_in_file = down_in_file(evidence)
     partition = evidence.partitions.get(situations.partition_of(evidence, job, options.tray, options.partition))
     topology = [partition.topology] if partition is not None and partition.topology else []
@@ -99,12 +98,9 @@ def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: s
 
 def _tested(slurm: Slurm, evidence: Evidence, job: Job, answer: Answer) -> Answer:
     """The answer with the first change that slurmctld confirms: for the user's own job, for root in its user's name."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return answer
-    others = [f"--uid={job.user}"] if os.getuid() == 0 and job.user != user else []
-    for proposal in answer.proposals[:MAX_TESTS] if (others or job.user == user) and not job.het else ():
+    me = os.getuid()
+    others = [f"--uid={job.uid}"] if me == 0 and job.uid else []
+    for proposal in answer.proposals[:MAX_TESTS] if me in (0, job.uid) and not job.het else ():
         options = [*others, *situations.test_options(job, proposal)]
         done: child.Result = slurm.call("sbatch", *options, timeout=SECONDS)
         change = situations.confirmed(evidence, job, proposal, f"{done.stdout}\n{done.stderr}")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Job
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import EXPEDITING, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
@@ -135,7 +135,8 @@ def request(nodes: int, segment: int | None, base: int) -> str:
 
 def named_jobs(jobs: Iterable[Job], hidden: bool = False) -> str:
     """``job 7 of kim``, or counted. hidden: whether there are others, which this user may not see."""
-    names = [f"job {clean(job.shown)} of {clean(job.user)}" for job in jobs]
+    rows = ((job, " (expedited requeue)" if job.state == EXPEDITING else "") for job in jobs)
+    names = [f"job {clean(job.shown)} of {clean(job.user)}{expedited}" for job, expedited in rows]
     return summarize([*names, *(["jobs that you may not see"] if hidden else [])], 3)
 
 

@@ -41,8 +41,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
     when,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
-    ACTIVE,
-    PENDING,
+    EXPEDITING,
     Evidence,
     Job,
     Limit,
@@ -92,7 +91,7 @@ def find(evidence: Evidence, words: str) -> Job:
 
 def of_job(evidence: Evidence, job: Job, health: Health | None = None) -> Answer:
     """Why this job waits, or how it was placed."""
-    if job.state in ACTIVE:
+    if job.active:
         return _running(evidence, job)
     reasons = (answer(evidence, job) for begins, answer in _REASONS if re.match(begins, job.reason))
     found = next(filter(None, reasons), None)
@@ -101,12 +100,12 @@ def of_job(evidence: Evidence, job: Job, health: Health | None = None) -> Answer
     return found or _answer(job, SLURM, clean(job.reason) or "it has not been considered yet")
 
 
-def not_weighed(evidence: Evidence, job: Job | None) -> list[str]:
+def not_weighed(evidence: Evidence, job: Job | None, is_root: bool = False) -> list[str]:
     """What may decide, and these answers leave out, as one text or none."""
     kind, features = evidence.settings.get("preempttype", ""), clean(job.features) if job else ""
     mixed = any("MIXED" in node.words for node in evidence.trays.values())
     found = {
-        "the jobs that PrivateData hides from you": "jobs" in evidence.settings.get("privatedata", ""),
+        "the jobs that PrivateData hides from you": "jobs" in evidence.settings.get("privatedata", "") and not is_root,
         f"which running jobs it may preempt (PreemptType={clean(kind)})": kind not in ("", "preempt/none"),
         f"which trays have {features} (--constraint), so that all count": bool(features),
         "whether it fits beside the jobs on trays that are shared": job is not None and job.shared and mixed,
@@ -141,7 +140,7 @@ def _launch_failed(evidence: Evidence, job: Job) -> Answer | None:
 
 def _channels(evidence: Evidence, job: Job) -> Answer | None:
     """Where each channel is in use; up to 25.05 a job starts without one. Slurm calls it Resources for a moment."""
-    running = [one for one in evidence.jobs.values() if one.state in ACTIVE]
+    running = [one for one in evidence.jobs.values() if one.active]
     found = re.search(r"imex_channel_count=(\d+)", evidence.settings.get("switchparameters", ""))
     of = int(found[1]) if found else len(running) + 1
     if len(running) < of or evidence.version < (25, 11, 0):
@@ -166,7 +165,7 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         if one.what == "node" and one.most < job.nodes:
             asks = f"it asks for {count(job.nodes, 'tray')}"
             return _answer(job, NEVER, f"{asks}, and {name} allows {one.most} ({one.key})")
-        users = [other for other in evidence.jobs.values() if other.state in ACTIVE and _counts(evidence, one, other)]
+        users = [other for other in evidence.jobs.values() if other.active and _counts(evidence, one, other)]
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
             row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
@@ -201,7 +200,9 @@ def _of_trays(evidence: Evidence, job: Job, health: Health) -> Answer | None:
         return None
     name, best = min(found.items(), key=lambda one: (SLURM, JOBS, OPERATOR, NEVER).index(one[1].waits_for))
     refused = next((one for one in found if found[one].waits_for == NEVER), name)
-    if job.reason.startswith("Priority") and best.waits_for != NEVER:
+    # Priority is Slurm's own word, but for a job whose requeue is expedited, which has none above its own.
+    expedited = best.waits_for == SLURM and any(one.state == EXPEDITING for one in evidence.jobs.values())
+    if job.reason.startswith("Priority") and best.waits_for != NEVER and not expedited:
         return None
     if refused == name or best.waits_for != SLURM or evidence.version >= (25, 11, 1):
         return best
@@ -352,9 +353,7 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
         return None
     names, delay = set(names_of(found[2])), seconds_of(found[1]) - seconds_of(evidence.now)
     held = Holding(evidence, job._replace(minutes=proposal.minutes or job.minutes, partitions=(found[3],)))
-    queue = [
-        one for one in evidence.jobs.values() if one.state in PENDING and set(one.partitions) & set(job.partitions)
-    ]
+    queue = [one for one in evidence.jobs.values() if not one.active and set(one.partitions) & set(job.partitions)]
     added = sum(one.nodes * (one.minutes or _YEAR_MINUTES) for one in queue) * 60 / max(1, len(held.trays))
     if not names <= held.idle() or delay > _SOON + added:
         return None
@@ -411,7 +410,7 @@ def of_segment(evidence: Evidence, size: int, partition: str = "", health: Healt
     if not name:
         which = clean(partition) or "that is the default"
         raise QuestionError(f"There is no partition {which}: name one by --partition.")
-    job = Job("0", 0, "PD", "Resources", -1, "", (name,), nodes=size, segment=size)
+    job = Job("0", 0, "PENDING", "Resources", -1, "", (name,), nodes=size, segment=size)
     held, where = Holding(evidence, job), clean(name)
     if not held.base:
         raise QuestionError(f"Slurm shows no blocks for partition {where}: a segment has no meaning there.")
@@ -454,7 +453,7 @@ def of_tray(evidence: Evidence, name: str, health: Health | None = None) -> Answ
 
 def of_queue(evidence: Evidence, health: Health | None = None) -> Answer:
     """All that waits, counted by what it waits for, the most first."""
-    waiting = sorted((job for job in evidence.jobs.values() if job.state in PENDING), key=lambda job: -job.priority)
+    waiting = sorted((job for job in evidence.jobs.values() if not job.active), key=lambda job: -job.priority)
     requests = Counter(map(_request, waiting))
     analysed = {one for one, _number in requests.most_common(_MAX_ANALYSED)}
     found: dict[Job, Answer] = {}

@@ -38,7 +38,8 @@ _NO_END_MINUTES = 300 * 1440
 _OWNER = re.compile(r"QOS=(\S+)\(\d+\)|ClusterName=\S+ Account=(\S+) UserName=(\w\S*?)?(?:\(\d+\))? ")
 _LIMIT = re.compile(r"(?:(.+)=)?(\d+)(?:\((\d+)(?:\.\d+)?\))?")
 _TIME = "%Y-%m-%dT%H:%M:%S"
-PENDING, ACTIVE = ("PD", "RH", "RF", "RQ", "SE"), ("R", "CF", "CG", "S", "ST", "SI", "SO", "RS")
+ACTIVE = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+EXPEDITING = "EXPEDITING"
 
 
 class Job(NamedTuple):
@@ -64,6 +65,7 @@ class Job(NamedTuple):
     shared: bool = False
     segment: int | None = 0
     tasks: int = 0
+    uid: int = 0
     het: str = ""
     comment: str = ""
     account: str = ""
@@ -73,6 +75,11 @@ class Job(NamedTuple):
     licenses: str = ""
     gres: str = ""
     gpus: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has trays; squeue shows no other jobs but those that wait."""
+        return self.state in ACTIVE
 
 
 class Partition(NamedTuple):
@@ -166,7 +173,7 @@ def _minutes(cell: str) -> int | None:
 _JOB: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "shown": ("JobArrayID", str),
     "number": ("JobID", _whole),
-    "state": ("StateCompact", str),
+    "state": ("State", str),
     "reason": ("Reason", _text),
     "priority": ("PriorityLong", _whole),
     "user": ("UserName", str),
@@ -181,6 +188,7 @@ _JOB: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     # Empty where this release does not know the column, N/A for none.
     "segment": ("SegmentSize", lambda cell: _whole(cell) if cell else None),
     "tasks": ("NumTasks", _whole),
+    "uid": ("UserId", _whole),
     "het": ("HetJobId", _text),
     "comment": ("admin_comment", _text),
     "account": ("Account", _text),
