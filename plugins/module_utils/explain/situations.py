@@ -169,7 +169,9 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
             row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
-            why = f"{jobs}, {sentences.until(end)}; {name} is at its limit of {one.most}"
+            why = (
+                f"{jobs}, {sentences.until(end)}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
+            )
             return _answer(job, JOBS, why, [row])
     return None
 
