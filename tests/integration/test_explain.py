@@ -285,8 +285,9 @@ def contradiction(made: Slurmctld, number: str, found: dict[str, object], tested
     if found["change"]:
         options = str(found["change"]["confirmed_by"]).removeprefix("sbatch --test-only ")  # type: ignore[index]
         key, _equals, value = options.partition("=")
-        update = {"--nodes": f"NumNodes={value}", "--segment": ""}[key]
-        if update and not made.run("scontrol", "update", f"jobid={number}", update).returncode:
+        # Of a job without --ntasks sbatch takes one task a node; an update leaves them.
+        update = {"--nodes": (f"NumNodes={value}", f"NumTasks={value}"), "--segment": ()}[key]
+        if update and not made.run("scontrol", "update", f"jobid={number}", *update).returncode:
             wait_for(lambda: considered(made))
             return "" if runs() else f"it does not start with {options}"
     if word == "operator":

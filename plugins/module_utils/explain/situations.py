@@ -169,9 +169,7 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
             row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
-            why = (
-                f"{jobs}, {sentences.until(end)}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
-            )
+            why = f"{jobs}, {sentences.until(end)}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
             return _answer(job, JOBS, why, [row])
     return None
 
@@ -360,9 +358,11 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
     if not names <= held.idle() or delay > _SOON + added:
         return None
     starts = "could start now, if no job before it takes these trays," if held.rivals(names) else "starts now"
-    what = f"with {proposal.nodes} trays" if proposal.nodes != job.nodes else f"with {' '.join(proposal.options)}"
+    what = (
+        f"with {count(proposal.nodes, 'tray')}" if proposal.nodes != job.nodes else f"with {' '.join(proposal.options)}"
+    )
     note = f"; {proposal.note}" if proposal.note else ""
-    return Change(f"It {starts} {what}{note}.", f"sbatch --test-only {' '.join(proposal.options)}")
+    return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {' '.join(proposal.options)}")
 
 
 def _running(evidence: Evidence, job: Job) -> Answer:
