@@ -358,9 +358,8 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
     if not names <= held.idle() or delay > _SOON + added:
         return None
     starts = "could start now, if no job before it takes these trays," if held.rivals(names) else "starts now"
-    what = (
-        f"with {count(proposal.nodes, 'tray')}" if proposal.nodes != job.nodes else f"with {' '.join(proposal.options)}"
-    )
+    fewer = proposal.nodes != job.nodes
+    what = count(proposal.nodes, "tray") if fewer else " ".join(proposal.options)
     note = f"; {proposal.note}" if proposal.note else ""
     return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {' '.join(proposal.options)}")
 
@@ -373,9 +372,8 @@ def _running(evidence: Evidence, job: Job) -> Answer:
     where = f"Job {_name(job)} runs on {count(len(job.names), 'tray')}"
     if len(number) < 2:
         inside = f" of block {clean(next(iter(number)))}" if blocks and number else ""
-        return Answer(
-            "job", _name(job), NOTHING, f"{where}{inside}{f', {sentences.until(job.end)}' if job.end else ''}."
-        )
+        until = f", {sentences.until(job.end)}" if job.end else ""
+        return Answer("job", _name(job), NOTHING, f"{where}{inside}{until}.")
     tasks = job.tasks // len(job.names) if job.tasks % len(job.names) == 0 else 0
     ends = [
         (f"{before} and {after}", f"{at * tasks - 1} and {at * tasks}")
