@@ -413,7 +413,8 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
             f"  1 of 2 in use of account students, GrpTRES node (job {second} of bob) until TIME\n"
         )
     finally:
-        tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=-1; scancel -u bob")
+        tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=-1")
+        tiers.end_jobs()
     tiers.shell("scontrol update nodename=r01t05 state=drain reason='GPU 2 lost'")
     try:
         # Confirmed by slurmctld for the user's own job, with its QoS and account.
