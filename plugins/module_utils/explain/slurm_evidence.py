@@ -322,15 +322,15 @@ def add(evidence: Evidence, name: str, result: child.Result) -> None:
     """Add what one of READS printed."""
     # squeue ends with 0 where it may not read partitions; scontrol where slurmctld does not answer.
     denied = "denied" in result.stderr
-    if result.timed_out or result.rc != 0 or denied or "slurm_load" in result.stderr:
-        if not denied and name not in ("limits", "blocks"):
-            raise SlurmError(
-                f"{READS[name].command[0]} failed ({result.reason.rstrip('.')}): check that slurmctld answers."
-            )
-        if denied or name == "limits":
-            evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
-        return
-    vars(evidence).update(READS[name].parse(result.stdout))
+    failed = result.timed_out or result.rc != 0 or denied or "slurm_load" in result.stderr
+    if failed and not denied and (result.timed_out or name not in ("limits", "blocks")):
+        why = f"{READS[name].command[0]} failed ({result.reason.rstrip('.')})"
+        raise SlurmError(f"{why}: check that slurmctld answers.")
+    if not failed:
+        vars(evidence).update(READS[name].parse(result.stdout))
+    # PrivateData leaves limits out, without a word.
+    if denied or (name == "limits" and not evidence.limits):
+        evidence.missing.append(f"you may not read the {name} of this cluster: ask an administrator")
 
 
 def down_in_file(evidence: Evidence) -> frozenset[str]:
