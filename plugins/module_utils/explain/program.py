@@ -6,7 +6,7 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-It changes nothing and needs no root: it reads what squeue, sinfo, scontrol and sacctmgr print for this user, and asks
+It changes nothing and needs no root: it reads what squeue, sinfo and scontrol print for this user, and asks
 ``sbatch --test-only``, which queues nothing, about the user's own jobs.
 """
 
