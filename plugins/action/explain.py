@@ -14,7 +14,7 @@ import re
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import controller, sentences
 from ansible_collections.rackscale.nvlink.plugins.modules.explain import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
@@ -52,7 +52,7 @@ class ActionModule(steps.SteppedAction):
             raise AnsibleActionFail(f"explain: {_NOTHING}.")
         result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
         if asks_slurm:
-            result = self.run_steps(task_vars, options, self._ask, 0)
+            result = self.run_steps(task_vars, options, self._ask, controller.SECONDS)
         if asks_cluster and not result.get("failed"):
             result = _with_cluster(result, options, subject)
         if path and not result.get("failed"):
@@ -61,12 +61,8 @@ class ActionModule(steps.SteppedAction):
         return result
 
     def _ask(self) -> Result:
-        answer = self.step("explain", self._question())["answer"]
-        try:
-            text = sentences.text(sentences.of_dict(answer), answer["unknown"])
-        except (KeyError, TypeError):
-            raise steps.incomplete("explain") from None
-        return {"changed": False, "changes": [], "findings": [], "answer": answer, "text": text.splitlines()}
+        answer = self.step("explain", self._question())
+        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
 
     def _question(self) -> Arguments:
         options = self.options

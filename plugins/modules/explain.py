@@ -17,7 +17,9 @@ description:
   - Of a Kubernetes cluster it reads on the Ansible controller what M(rackscale.nvlink.verify) reads, the pods that wait
     and the queues of Kueue and KAI, for O(pod), O(compute_domain), or to count all that waits where nothing is named.
   - Changes nothing. What could start a job now is asked of slurmctld by C(sbatch --test-only), which queues nothing; as
-    root in the name of the job's user. What could start a pod is asked of the API server by a dry run.
+    root in the name of the job's user. Where no change of the job starts it, and for a tray out of service, a slurmctld
+    in a sandbox is asked whether the job starts with the tray back. What could start a pod is asked of the
+    API server by a dry run.
   - Run it on the host of slurmctld. C(nvlink-explain) is the same for users of a login node.
 options:
   job:

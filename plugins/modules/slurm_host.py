@@ -172,6 +172,11 @@ answer:
   description: As the result of the same name of M(rackscale.nvlink.explain).
   returned: with O(step=explain)
   type: dict
+text:
+  description: The answer as lines, as the result of the same name of M(rackscale.nvlink.explain).
+  returned: with O(step=explain)
+  type: list
+  elements: str
 restarted:
   description: Whether slurmctld did not answer the reconfigure and was restarted with the new files.
   returned: with O(step=transact) and O(step=tiers)
@@ -194,7 +199,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import program
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import controller
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, live, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import live_jobs, rehearse
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply
@@ -240,7 +245,7 @@ def run(params: Arguments) -> Result:
     if step == "rehearse":
         return _rehearse(slurm, conf_dir, change)
     if step == "explain":
-        return {"answer": program.step(slurm, change)}
+        return controller.step(slurm, conf_dir, change)
     if step == "ask":
         return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
     apply = tier_apply.apply if step == "tiers" else transact.apply

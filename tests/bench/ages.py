@@ -24,6 +24,7 @@ CODE: dict[str, tuple[str, ...]] = {
     "inventory": ("plugins/inventory", f"{UTILS}/fabric"),
     "placement": (f"{UTILS}/fabric",),
     "slurm": (f"{HOST}/slurm", f"{UTILS}/slurm", "plugins/action", "roles/slurm_topology"),
+    "explain": (f"{HOST}/explain",),
     "payload": ("plugins/modules", HOST),
     "runs": ("plugins", "roles", "playbooks"),
 }

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ages
+import explain
 import imex
 import live
 import payload
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--slurm", action="store_true", help="measure the playbook slurm with slurmctld only (root)")
     parser.add_argument("--payload", action="store_true", help="measure what each module carries to a host only")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
+    parser.add_argument("--explain", action="store_true", help="measure nvlink-explain with slurmctld only (root)")
     runs_help = "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288 (root)"
     parser.add_argument("--runs", metavar="SIZES", help=runs_help)
     parser.add_argument("--ages", action="store_true", help="print the commit of each table, and how many followed")
@@ -70,6 +72,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield runs.NAME, runs.table(sizes, scratch / runs.NAME)
     elif options.slurm:
         yield slurm_playbook.NAME, slurm_playbook.table(options.racks, scratch / slurm_playbook.NAME)
+    elif options.explain:
+        yield explain.NAME, explain.table(options.racks, options.rounds, scratch / explain.NAME)
     elif options.payload:
         yield payload.NAME, payload.table()
     elif options.imex:

@@ -49,14 +49,14 @@ SITUATIONS = (
         "drained",
         {
             "2": """\
-Job 2 waits for job 1 of root, until TIME at the latest: it needs 4 trays in one block.
+Job 2 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 It starts now with 3 trays (sbatch --test-only --nodes=3).
 """,
             "--segment 4": """\
-A segment of 4 in gpu waits for job 1 of root, until TIME at the latest: it needs 4 trays in one block.
+A segment of 4 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
@@ -68,7 +68,7 @@ A segment of 4 in gpu waits for job 1 of root, until TIME at the latest: it need
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 """,
             "--segment 5": """\
-A segment of 5 can never start in one block: the base block has 4 trays, and Slurm refuses a larger --segment or does \
+A segment of 5 in gpu can never start: the base block has 4 trays, and Slurm refuses a larger --segment or does \
 not keep it.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
@@ -91,13 +91,13 @@ not keep it.
         "scattered",
         {
             "4": """\
-Job 4 waits for job 1 of root, until TIME at the latest: it needs 16 trays in one block.
+Job 4 waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one block.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 It starts now with --segment=4; NVLink then joins 4 trays (sbatch --test-only --segment=4).
 """,
             "--segment 16": """\
-A segment of 16 in gpu waits for job 1 of root, until TIME at the latest: it needs 16 trays in one block.
+A segment of 16 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one block.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 """,
@@ -146,7 +146,7 @@ It starts now with 17 trays (sbatch --test-only --nodes=17).
         "segments",
         {
             "3 --segment 4": """\
-Job 3 waits for job 1 of root, until TIME at the latest: it needs 8 trays in 2 segments of 4, each in one block.
+Job 3 waits for jobs: job 1 of root, until TIME at the latest; it needs 8 trays in 2 segments of 4, each in one block.
   10 of 12 idle (r02 4, r01 3, r03 3)
   2 of 12 busy with job 1 of root, job 2 of root (r01 1, r03 1) until TIME
 It starts now with --segment=2; NVLink then joins 2 trays (sbatch --test-only --segment=2).
@@ -165,8 +165,8 @@ It starts now with --segment=2; NVLink then joins 2 trays (sbatch --test-only --
         "segment above the base block",
         {
             "1": """\
-Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01; its --segment=5 is above the base block \
-of 4, so it was not kept.
+Job 1 runs on 5 trays, 1+4 in 2 blocks: NVLink ends between r01t05 and r02t01 (ranks 0 and 1 where its 5 tasks are in \
+block order); its --segment=5 is above the base block of 4, so it was not kept.
   4 of 5 trays in r02
   1 of 5 trays in r01
 """,
@@ -226,21 +226,25 @@ It starts now with 2 trays (sbatch --test-only --nodes=2).
         "partition and node down",
         {
             "1": """\
-Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m, since TIME, by root.
+Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m 99| x, since TIME, by root.
   0 of 1 idle
-  1 of 1 out of service (r01t02 down: burnt [31m, since TIME, by root)
+  1 of 1 out of service (r01t02 down: burnt [31m 99| x, since TIME, by root)
   7 of its blocks not for this job
 """,
-            "2": "Job 2 waits for an operator: partition dead is DOWN; scontrol update PartitionName=dead State=UP "
+            "2": "Job 2 waits for an operator: partition dead is DOWN in slurm.conf; scontrol update "
+            "PartitionName=dead State=UP brings it back.\n",
+            "3": "Job 3 waits for an operator: partition live is DOWN; scontrol update PartitionName=live State=UP "
             "brings it back.\n",
         },
         (
-            "scontrol update nodename=r01t02 state=down reason='burnt\x1b[31m'",
+            "scontrol update nodename=r01t02 state=down reason='burnt\x1b[31m\n99|\u2028\u202ex'",
             f"{BATCH} -N1 -w r01t02 {HOUR}",
             f"{BATCH} -N1 -p dead {HOUR}",
+            "scontrol update partitionname=live state=down",
+            f"{BATCH} -N1 -p live {HOUR}",
             WAIT,
         ),
-        conf=(GPU, "PartitionName=dead Nodes=ALL State=DOWN"),
+        conf=(GPU, "PartitionName=dead Nodes=ALL State=DOWN", "PartitionName=live Nodes=ALL"),
     ),
     Situation(
         "Slurm's own words",
@@ -274,6 +278,67 @@ Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m, si
             WAIT,
         ),
         conf=(GPU, "Licenses=matlab:1"),
+    ),
+    Situation(
+        "one of several partitions refuses",
+        {
+            "1": "Job 1 runs on 3 trays of block r02, until TIME.\n",
+        },
+        (f"{BATCH} -N3 -p small,gpu {HOUR}", WAIT),
+        conf=(GPU, "PartitionName=small Nodes=ALL MaxNodes=2"),
+        old={
+            "1": """\
+Job 1 can never start: partition small refuses it, and this release then keeps it waiting in all of its partitions; it \
+asks for 3 trays, and partition small allows 2 a job (MaxNodes).
+  8 of 8 idle (r01 4, r02 4)
+It starts now with --partition=gpu (sbatch --test-only --partition=gpu).
+""",
+        },
+    ),
+    Situation(
+        "arrays and heterogeneous jobs",
+        {
+            "2_3": """\
+Job 2_[1-6%3] waits for jobs: job 1 of root, until TIME at the latest; it needs 2 trays in one block.
+  0 of 8 idle
+  8 of 8 busy with job 1 of root (r01 4, r02 4) until TIME
+""",
+            "3+1": """\
+Job 3+1 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
+  0 of 8 idle
+  8 of 8 busy with job 1 of root (r01 4, r02 4) until TIME
+Not known: the other components of heterogeneous job 3.
+""",
+        },
+        (f"{BATCH} -N8 {HOUR}", WAIT, f"{BATCH} --array=1-6%3 -N2 {HOUR}", f"{BATCH} -N2 : -N4 {HOUR}", WAIT),
+    ),
+    Situation(
+        "expedited requeue",
+        {
+            "1": """\
+Job 1 waits for jobs: job 2 of root, until TIME at the latest; it needs 4 trays in one block.
+  3 of 8 idle (r02 3)
+  4 of 8 busy with job 2 of root (r01 4) until TIME
+  1 of 8 out of service (r02t02 down: burnt, since TIME, by root)
+It starts now with 3 trays (sbatch --test-only --nodes=3).
+""",
+            "3": """\
+Job 3 waits for Slurm: idle trays fit (it needs 3 trays in one block), job 1 of root (expedited requeue) is before it.
+  3 of 8 idle (r02 3)
+  4 of 8 busy with job 2 of root (r01 4) until TIME
+  1 of 8 out of service (r02t02 down: burnt, since TIME, by root)
+""",
+        },
+        (
+            f"{BATCH} -N4 --requeue=expedite {HOUR}",
+            f"{BATCH} -N4 {HOUR}",
+            WAIT,
+            "scontrol update nodename=r02t02 state=down reason=burnt",
+            f"{BATCH} -N3 {HOUR}",
+            WAIT,
+        ),
+        conf=(GPU, "SlurmctldParameters=enable_expedited_requeue"),
+        old=None,  # 25.11 brings it
     ),
     Situation(
         "IMEX channels",

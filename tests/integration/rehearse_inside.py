@@ -7,7 +7,7 @@ Standard input: {conf_dir, version, style, topology, blocks: [[name, hostlist], 
 block_sizes, jobs, timeout, writes: {path: text}, records, bin_dir}.
 Standard output: {"rehearsal": ..., "findings": [...]}. With {live: SECONDS, running, conf_dir, bin_dir} it asks the
 running slurmctld instead, and prints the result of live_jobs.report(); with {changes: true, conf_dir, bin_dir} that of
-live.survey().
+live.survey(), with {explain: QUESTION, conf_dir} that of the step explain.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import sys
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import controller
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -28,6 +29,11 @@ def main() -> None:
     if "changes" in request:
         slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
         print(json.dumps(live.survey(slurm, request["conf_dir"], {})))
+        return
+    if "explain" in request:
+        os.chdir("/")
+        slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
+        print(json.dumps(controller.step(slurm, request["conf_dir"], request["explain"])))
         return
     if "live" in request:
         os.chdir("/")  # sbatch must be able to name its folder

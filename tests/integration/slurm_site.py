@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying, transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import plan_gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_corpus import Case
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -175,3 +176,10 @@ def submit(slurmctld: Slurmctld, *nodes: str) -> str:
     assert job, done.stderr
     wait_for(lambda: slurmctld.run("squeue", "-h", "-j", job, "-o", "%t").stdout.strip() in ("CF", "R"))
     return job
+
+
+def install_explain(inventory: Path, folder: Path) -> None:
+    """Put nvlink-explain on the lab's controller, as the role slurm_topology does."""
+    (folder / "nvlink-explain").write_bytes(probe.program("/usr/bin/python3", "explain/program"))
+    copy = ("-m", "copy", "-a", f"src={folder / 'nvlink-explain'} dest=/usr/local/bin/ mode=0755")
+    ansible("ansible", "slurm_controller", "-i", inventory, *copy)

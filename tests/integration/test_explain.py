@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,9 +30,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm 
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .commands import LOCAL, environment
-from .explain_table import BATCH, GPU, SITUATIONS, UNKNOWN, WAIT, Situation
+from .explain_table import BATCH, DRAIN, FOUR, GPU, HOUR, SITUATIONS, UNKNOWN, WAIT, Situation
 from .slurm_site import FILE, wait_for
 from .slurmctld import EACH_SUITE, ENTER, SUITES, Slurmctld, sandbox
+from .stage import Stage
 
 pytestmark = pytest.mark.lab
 
@@ -50,7 +52,7 @@ def configure(made: Slurmctld, blocks: tuple[tuple[str, str], ...], base: int, *
     text = topology_files.render([topology], FILE[made.suite].partition(".")[2])
     (made.conf_dir / FILE[made.suite]).write_text(text)
     made.start()
-    for name in ("sinfo", "sacctmgr", "sbatch"):
+    for name in ("sinfo", "sbatch"):
         inside = f"nsenter -t {made.pid} {' '.join(ENTER)} sh -c 'cd /; exec \"$@\"' sh {name}"
         made.program(name, f'exec {inside} "$@"')
     program = made.bin_dir / "nvlink-explain"
@@ -103,6 +105,54 @@ def test_each_situation_has_its_exact_answer(suite: str, situation: Situation, t
         first = next(iter(situation.answers))
         document = json.loads(explain(made, *first.split(), "--json").stdout)
         assert document["sentence"] == said[first].stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("suite", EACH_SUITE)
+def test_a_user_without_root_sees_what_slurm_shows_him(suite: str, tmp_path: Path) -> None:
+    with sandbox(suite, tmp_path / "slurm") as made:
+        configure(made, FOUR, 4, GPU, "PrivateData=jobs")
+        shutil.copy(made.bin_dir / "nvlink-explain", made.conf_dir)
+        ask = ("python3", "-IS", str(made.conf_dir / "nvlink-explain"))
+        user = ("setpriv", "--reuid=65534", "--clear-groups")
+        run(made, f"{BATCH} -N4 -w 'r02t[01-04]' {HOUR}", f"scontrol update nodename=r01t02 {DRAIN}", WAIT)
+        run(made, f"{BATCH} --uid=65534 -N4 {HOUR}", WAIT)
+        said = [made.run(*who, *ask, number) for who, number in ((user, "2"), (user, "1"), ((), "2"))]
+    texts = [TIME.sub("TIME", done.stdout).replace(UNKNOWN, "") for done in said]
+    assert texts[0] == (
+        "Job 2 waits for an operator: it needs 4 trays in one block, and r01t02 is drained: GPU 2 lost, since TIME,"
+        " by root.\n"
+        "  3 of 8 idle (r01 3)\n"
+        "  4 of 8 busy with jobs that you may not see (r02 4)\n"
+        "  1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)\n"
+        "It starts now with 3 trays (sbatch --test-only --nodes=3).\n"
+        "Not known: the jobs that PrivateData hides from you.\n"
+    )
+    assert said[1].stderr.splitlines()[-1] == (
+        "nvlink-explain: There is no job 1 in the queue of cluster sandbox: it has ended (sacct -j shows it), or"
+        " PrivateData hides it from you."
+    )
+    # Root sees all, and tests in the name of the user.
+    assert texts[2].startswith("Job 2 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays")
+    assert texts[2].endswith("\nIt starts now with 3 trays (sbatch --test-only --nodes=3).\n")
+
+
+@pytest.mark.parametrize("suite", EACH_SUITE)
+def test_root_learns_from_a_sandbox_what_a_tray_starts_that_is_back(suite: str, tmp_path: Path) -> None:
+    question = {"job": "1", "tray": "", "segment": None, "partition": "", "pending": False, "health": {}}
+    of_tray = {"job": "", "tray": "r01t02"}
+    with sandbox(suite, tmp_path / "slurm") as made:
+        configure(made, FOUR, 4, GPU)
+        # Of a job that names its trays nothing else can be changed.
+        run(made, f"scontrol update nodename=r01t02 {DRAIN}", f"{BATCH} -N4 -w 'r01t[01-04]' {HOUR}", WAIT)
+        request = {"explain": question, "conf_dir": str(made.conf_dir)}
+        stage = Stage(made)
+        said = [stage.start({**request, "explain": {**question, **one}}).communicate() for one in ({}, of_tray)]
+    for output, errors in said:
+        assert output, errors
+        assert json.loads(output)["answer"]["change"] == {
+            "sentence": "Job 1 starts now once r01t02 is in service.",
+            "confirmed_by": "sbatch --test-only by a slurmctld in a sandbox",
+        }
 
 
 PLAYS = """
@@ -164,8 +214,11 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
 def record(made: Slurmctld, situation: Situation, path: Path) -> None:
     """Add what Slurm printed; of its settings those that are read."""
     known = json.loads(path.read_text()) if path.exists() else {}
-    printed = {name: made.run(*command).stdout for name, command in slurm_evidence.READS.items() if name != "qos"}
-    keep = re.compile("SLURM_VERSION|PrivateData|SwitchParameters")
+    reads = {name: read for name, read in slurm_evidence.READS.items() if name != "limits"}
+    printed = {
+        name: made.run(*read.command).stdout.replace(slurm_evidence.SEPARATOR, "\x1f") for name, read in reads.items()
+    }
+    keep = re.compile("SLURM_VERSION|PrivateData|SwitchParameters|ClusterName")
     printed["settings"] = "".join(f"{line}\n" for line in printed["settings"].splitlines() if keep.match(line))
     printed["now"] = made.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip()
     known[f"{made.suite} {situation.name}"] = printed
@@ -232,8 +285,9 @@ def contradiction(made: Slurmctld, number: str, found: dict[str, object], tested
     if found["change"]:
         options = str(found["change"]["confirmed_by"]).removeprefix("sbatch --test-only ")  # type: ignore[index]
         key, _equals, value = options.partition("=")
-        update = {"--nodes": f"NumNodes={value}", "--segment": ""}[key]
-        if update and not made.run("scontrol", "update", f"jobid={number}", update).returncode:
+        # Of a job without --ntasks sbatch takes one task a node; an update leaves them.
+        update = {"--nodes": (f"NumNodes={value}", f"NumTasks={value}"), "--segment": ()}[key]
+        if update and not made.run("scontrol", "update", f"jobid={number}", *update).returncode:
             wait_for(lambda: considered(made))
             return "" if runs() else f"it does not start with {options}"
     if word == "operator":

@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packa
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
+from .slurm_site import install_explain
 from .test_imex_role import Racks, wait_for
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -318,6 +319,13 @@ def test_the_policy_drain(each: Site) -> None:
     assert re.search("Reason=IMEX: .*NV_ERR_IN_USE", shown), shown
     each.state_is(number, "PENDING")
     wait_for(lambda: "held" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is held by Slurm")
+    install_explain(each.racks.inventory, each.folder)
+    answer = each.ctl(f"nvlink-explain {number}")
+    assert answer.startswith(
+        f"Job {number} waits for an operator: its launch failed, IMEX on r01t02 for job {number}: "
+    )
+    remedy = f"scontrol update NodeName=r01t02 State=RESUME, then scontrol release {number}."
+    assert answer.splitlines()[0].endswith(f"; after the repair {remedy}"), answer
 
 
 # A daemon of the site's own, on r01t01.
@@ -352,6 +360,8 @@ def test_a_job_is_requeued_or_held_for_one_reason_and_no_tray_drained(
     site.logs("r01t01", reason)
     if "max_requeues" in changes:
         wait_for(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
+        install_explain(site.racks.inventory, site.folder)
+        assert "waits for an operator: its launch failed, IMEX on r01t01" in site.ctl(f"nvlink-explain {number}")
         # Slurm requeues batch jobs only: another job is cancelled, and srun prints why.
         printed = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
         assert reason in printed

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm 
 
 from .commands import ansible
 from .conftest import RunningLab, running_lab
-from .slurm_site import FILE, wait_for
+from .slurm_site import FILE, install_explain, wait_for
 from .slurm_site import fabric as fabric_of
 from .slurmctld import EACH_SUITE
 
@@ -383,6 +383,51 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
 
 
 @pytest.mark.long
+def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -> None:
+    install_explain(tiers.racks.inventory, tmp_path)
+
+    def why(user: str, number: str) -> str:
+        # 24.11 forgets the reason for a moment each time it considers the job.
+        texts = [""]
+        ask = ("runuser", "-u", user, "--", "nvlink-explain", number)
+        wait_for(lambda: texts.append(tiers.run(*ask)) or "not been considered" not in texts[-1])
+        text = texts[-1].partition("Not known: ")[0]
+        return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", text).replace(f"Job {number} ", "Job ID ")
+
+    gold = ("-p", "gold", "--qos=gold", "-t", "60")
+    first = tiers.submit("alice", *gold, "-N2", "--wrap", "sleep 900")
+    tiers.until(first, "RUNNING")
+    what, used = ("cpu", 8) if tiers.suite == "forky" else ("node", 2)
+    within = "one block" if tiers.suite == "forky" else "at most 2 blocks"
+    assert why("carol", tiers.submit("carol", *gold, "-N1", "--wrap", "true")) == (
+        f"Job ID waits for jobs: job {first} of alice, until TIME; QoS gold has {what} {used} of {used} in use.\n"
+        f"  {used} of {used} in use of QoS gold, GrpTRES {what} (job {first} of alice) until TIME\n"
+    )
+    bronze = ("-p", "bronze", "--qos=bronze", "-t", "60", "--exclusive")
+    tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=2")
+    try:
+        second = tiers.submit("bob", *bronze, "-N1", "--wrap", "sleep 900")
+        tiers.until(second, "RUNNING")
+        assert why("bob", tiers.submit("bob", *bronze, "-N2", "--wrap", "true")) == (
+            f"Job ID waits for jobs: job {second} of bob, until TIME; account students has node 1 of 2 in use.\n"
+            f"  1 of 2 in use of account students, GrpTRES node (job {second} of bob) until TIME\n"
+        )
+    finally:
+        tiers.shell("sacctmgr -i -Q modify account students set GrpTRES=node=-1")
+        tiers.end_jobs()
+    tiers.shell("scontrol update nodename=r01t05 state=drain reason='GPU 2 lost'")
+    try:
+        # Confirmed by slurmctld for the user's own job, with its QoS and account.
+        assert why("bob", tiers.submit("bob", *bronze, "-N3", "--wrap", "true")) == (
+            f"Job ID waits for an operator: it needs 3 trays in {within}, and r01t05 is drained: GPU 2 lost, since"
+            " TIME, by root.\n  2 of 3 idle (r01b 2)\n"
+            "  1 of 3 out of service (r01t05 drained: GPU 2 lost, since TIME, by root)\n"
+            "  2 of its blocks not for this job\nIt starts now with 2 trays (sbatch --test-only --nodes=2).\n"
+        )
+    finally:
+        tiers.shell("scontrol update nodename=r01t05 state=undrain")
+
+
 def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     segment, qos = {"default": 2, "max": 2}, {"priority": 1}
     tier = {"name": "wide", "all": True, "default": True, "segment": segment, "qos": qos, "users": MEMBERS}

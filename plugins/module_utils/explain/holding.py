@@ -9,6 +9,7 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,8 +17,7 @@ from typing import NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Row, clean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
-    ACTIVE,
-    PENDING,
+    EXPEDITING,
     Evidence,
     Job,
     Reservation,
@@ -26,11 +26,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.spares import PREFIX
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 IDLE, BUSY, RESERVED, OUT = "idle", "busy", "reserved", "out"
 _TAKEN = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
 _STARTING = frozenset(("POWERING_UP", "POWERED_DOWN", "POWERING_DOWN"))
+# The reasons of Slurm that are about trays, or none yet; each other keeps a job from taking any.
+CLAIMS = re.compile(r"Resources|ReqNodeNotAvail|Nodes required for job|.*topolog|Partition|Priority|$", re.IGNORECASE)
 # More holders than this are not reduced to those that are needed.
 _MAX_REDUCED = 400
 
@@ -38,7 +39,7 @@ _MAX_REDUCED = 400
 def is_away(node: Node | None) -> bool:
     """Whether a tray runs no new job, in a reservation or not; one that powers up answers later."""
     words = frozenset(("UNKNOWN",)) if node is None else node.words
-    away = words & (rules.UNAVAILABLE - rules.RESERVED)
+    away = words & (rules.UNAVAILABLE - {"MAINTENANCE", "RESERVED"})
     return bool(away) and not (away == {"NOT_RESPONDING"} and bool(words & _STARTING))
 
 
@@ -51,14 +52,12 @@ class Held(NamedTuple):
 
 
 class Holding:
-    """The trays of a job's partitions by what holds them."""
+    """The trays of a job's partition by what holds them."""
 
     def __init__(self, evidence: Evidence, job: Job) -> None:
         self.evidence, self.job = evidence, job
-        partitions = [evidence.partitions[name] for name in job.partitions if name in evidence.partitions]
-        self.where = f"partition {', '.join(clean(name) for name in job.partitions)}"
         mine = [one for one in evidence.reservations if one.name == job.reservation]
-        members = frozenset().union(*(one.nodes for one in mine or partitions))
+        members = frozenset().union(*(one.nodes for one in mine)) or evidence.partitions[job.partitions[0]].nodes
         if job.wants and len(job.wants) >= job.nodes:
             members &= frozenset(job.wants)
         usable = members.difference(job.without)
@@ -70,7 +69,7 @@ class Holding:
         self.base = self.sizes[0] if self.sizes else 0
         on: dict[str, list[Job]] = defaultdict(list)
         for one in evidence.jobs.values():
-            if one.state in ACTIVE:
+            if one.active:
                 for name in one.names:
                     on[name].append(one)
         kept = self._kept()
@@ -167,34 +166,33 @@ class Holding:
                 counts, kept = fewer, kept - names
         return kept
 
-    def holders(self, names: Iterable[str]) -> list[tuple[str, str]]:
-        """The jobs on these trays, by (ID, user); the one that ends first is first."""
-        numbers = {number for name in names if self.trays[name].kind == BUSY for number in self.trays[name].by}
-        jobs = sorted((job for job in self.evidence.jobs.values() if job.number in numbers), key=lambda job: job.end)
-        hidden = any(self.trays[name].kind == BUSY and not self.trays[name].by for name in names)
-        return [*((job.shown, job.user) for job in jobs), *([("you may not see", "others")] if hidden else [])]
+    def holders(self, names: Iterable[str]) -> tuple[list[Job], bool]:
+        """The jobs on these trays, the one that ends first at first, and whether there are others to this user."""
+        busy = [self.trays[name].by for name in names if self.trays[name].kind == BUSY]
+        numbers = {number for by in busy for number in by}
+        jobs = [job for job in self.evidence.jobs.values() if job.number in numbers]
+        return sorted(jobs, key=lambda job: job.end), not all(busy)
 
     def reservations(self, names: Iterable[str]) -> set[str]:
         return {clean(str(by)) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
 
     def rivals(self, names: set[str]) -> list[Job]:
-        """The pending jobs before this one that may take these trays."""
+        """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
         me, found = self.job, []
         for job in self.evidence.jobs.values():
-            before = (job.priority, -job.number) > (me.priority, -me.number)
-            if job.state in PENDING and job.priority and before and job.number != me.number:
+            ranks = [(one.state == EXPEDITING, one.priority, -one.number) for one in (job, me)]
+            if not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason):
                 partitions = (self.evidence.partitions.get(name) for name in job.partitions)
                 if any(one is not None and names & one.nodes for one in partitions):
                     found.append(job)
         return found
 
-    def minutes_before_reservations(self, job: Job) -> int:
+    def minutes_before_reservations(self) -> int:
         """The time limit with which the job would end before a reservation that begins later; 0 for none."""
-        now = seconds_of(self.evidence.now)
-        later = {one.name: seconds_of(one.start) - now for one in self.evidence.reservations if one.start}
-        names = self.reservations(self.of_kind(RESERVED))
-        minutes = min((later[name] for name in names if later.get(name, 0) > 0), default=0) // 60 - 1
-        return int(minutes) if minutes > 0 and (job.minutes is None or minutes < job.minutes) else 0
+        now, names = self.evidence.now, self.reservations(self.of_kind(RESERVED))
+        starts = [one.start for one in self.evidence.reservations if one.start > now and clean(one.name) in names]
+        minutes = int(seconds_of(min(starts)) - seconds_of(now)) // 60 - 1 if starts else 0
+        return max(0, minutes)
 
     # -------------------------------------------------------------------------------------------------------- in words
 
@@ -206,22 +204,16 @@ class Holding:
             found[sentences.state(node) if node is not None else "not shown by sinfo"].append(name)
         return sorted(found.items(), key=lambda one: -len(one[1]))
 
-    def most(self, largest: int, number: int) -> str:
-        """The most trays that it has in one block, and in all."""
-        if not self.base:
-            return count(number, "tray")
-        return f"at most {largest} in one block, {number} in all"
-
     def rows(self) -> tuple[Row, ...]:
         """At most five lines of evidence: idle, busy, reserved, out of service, in other partitions."""
         total = len(self.trays)
         busy, reserved, out = (self.of_kind(kind) for kind in (BUSY, RESERVED, OUT))
         ends = [self.trays[name].until for name in busy]
+        jobs = f"busy with {sentences.named_jobs(*self.holders(busy))}"
         spares = all(name.startswith(PREFIX) for name in self.reservations(reserved))
         kept = f"reserved{' as spares' if spares else ''} by {', '.join(sorted(self.reservations(reserved))[:3])}"
         why = tuple(f"{sentences.trays(names)} {state}" for state, names in self.states(out)[:3])
         elsewhere = sum(name not in self.trays for names in self.evidence.blocks.values() for name in names)
-        jobs = f"busy with {sentences.named_jobs(self.holders(busy))}" if busy else ""
         rows = [
             Row("idle", len(self.idle()), total, sentences.blocks(self.by_block(self.idle()))),
             Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),

@@ -6,7 +6,7 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-It changes nothing and needs no root: it reads what squeue, sinfo, scontrol and sacctmgr print for this user, and asks
+It changes nothing and needs no root: it reads what squeue, sinfo and scontrol print for this user, and asks
 ``sbatch --test-only``, which queues nothing, about the user's own jobs.
 """
 
@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -28,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     SECONDS,
     Evidence,
     Job,
+    down_in_file,
     read,
     time_of,
 )
@@ -65,31 +64,29 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         print(f"nvlink-explain: {sentences.clean_line(str(error))}", file=sys.stderr)
         return 1
     form = sentences.printed if options.json else sentences.text
-    print(form(answer, evidence.missing), end="")
+    # A reason may have characters that this terminal's encoding lacks.
+    sys.stdout.buffer.write(form(answer, evidence.missing).encode(sys.stdout.encoding or "utf-8", "replace"))
     return 0
-
-
-def step(slurm: Slurm, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of the answer, for the Ansible controller: job, segment, partition, tray, pending, and health."""
-    evidence, asked = Evidence(time_of(time.time())), argparse.Namespace(**question)
-    return sentences.as_dict(ask(slurm, evidence, asked, asked.health), evidence.missing)
 
 
 def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: summary.Health) -> Answer:
     """Read what the question needs, and answer it. NvlinkError where it names nothing, or Slurm does not answer."""
-    read(slurm, evidence, ("jobs", "settings", "partitions"))
+    read(slurm, evidence, ("jobs", "trays", "partitions", "reservations", "settings"))
     job = situations.find(evidence, options.job) if options.job else None
     if job is not None and job.segment is None:
-        job = job._replace(segment=options.segment or 0)
+        job = evidence.jobs[job.number] = job._replace(segment=options.segment or 0)
         if not options.segment:
             evidence.missing.append(
                 "the job's --segment, which this Slurm does not show: add --segment N if it has one"
             )
-    evidence.missing += situations.not_weighed(evidence, job)
-    limited = job is not None and job.reason.startswith("QOS")
+    evidence.missing += situations.not_weighed(evidence, job, os.getuid() == 0)
+    evidence.down_in_file = down_in_file(evidence)
     partition = evidence.partitions.get(situations.partition_of(evidence, job, options.tray, options.partition))
-    topology = partition.topology if partition is not None else ""
-    read(slurm, evidence, ("trays", "reservations", "qos" if limited else "blocks"), topology)
+    topology = [partition.topology] if partition is not None and partition.topology else []
+    if job is not None and job.reason.startswith(("QOS", "Assoc")):
+        read(slurm, evidence, ("limits",))
+    else:
+        read(slurm, evidence, ("blocks",), *topology)
     if options.tray:
         return situations.of_tray(evidence, options.tray, health)
     if options.pending:
@@ -101,12 +98,9 @@ def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: s
 
 def _tested(slurm: Slurm, evidence: Evidence, job: Job, answer: Answer) -> Answer:
     """The answer with the first change that slurmctld confirms: for the user's own job, for root in its user's name."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return answer
-    others = [f"--uid={job.user}"] if os.getuid() == 0 and job.user != user else []
-    for proposal in answer.proposals[:MAX_TESTS] if (others or job.user == user) and not job.het else ():
+    me = os.getuid()
+    others = [f"--uid={job.uid}"] if me == 0 and job.uid else []
+    for proposal in answer.proposals[:MAX_TESTS] if me in (0, job.uid) and not job.het else ():
         options = [*others, *situations.test_options(job, proposal)]
         done: child.Result = slurm.call("sbatch", *options, timeout=SECONDS)
         change = situations.confirmed(evidence, job, proposal, f"{done.stdout}\n{done.stderr}")

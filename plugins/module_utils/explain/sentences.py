@@ -14,12 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import EXPEDITING, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
 
 SCHEMA_VERSION = 1
 JOBS, OPERATOR, NEVER, SLURM, NOTHING = "jobs", "operator", "never", "slurm", "nothing"
+WORDS = {
+    JOBS: "waits for jobs",
+    OPERATOR: "waits for an operator",
+    NEVER: "can never start",
+    SLURM: "waits for Slurm",
+    NOTHING: "waits for nothing",
+}
+"""waits_for -> how a first line begins, after the name of what waits."""
 MAX_ROWS = 5
 # Characters of a text that somebody else wrote.
 MAX_WORDS = 160
@@ -58,7 +67,7 @@ class Proposal(NamedTuple):
 class Answer(NamedTuple):
     """waits_for: jobs, operator, never, slurm or nothing.
 
-    No part of the JSON: proposals, the cheapest first; out, how many trays out of service it waits for.
+    No part of the JSON: proposals, the cheapest first; out, the trays out of service that it waits for.
     """
 
     kind: str
@@ -68,7 +77,7 @@ class Answer(NamedTuple):
     evidence: tuple[Row, ...] = ()
     change: Change | None = None
     proposals: tuple[Proposal, ...] = ()
-    out: int = 0
+    out: tuple[str, ...] = ()
 
 
 def clean(words: str) -> str:
@@ -124,9 +133,17 @@ def request(nodes: int, segment: int | None, base: int) -> str:
     return count(nodes, "tray")
 
 
-def named_jobs(jobs: Sequence[tuple[str, str]], limit: int = 3) -> str:
-    """Jobs by (ID, user): ``job 7 of kim``, or counted."""
-    return summarize((f"job {clean(shown)} of {clean(user)}" for shown, user in jobs), limit)
+def named_jobs(jobs: Iterable[Job], hidden: bool = False) -> str:
+    """``job 7 of kim``, or counted. hidden: whether there are others, which this user may not see."""
+    rows = ((job, " (expedited requeue)" if job.state == EXPEDITING else "") for job in jobs)
+    names = [f"job {clean(job.shown)} of {clean(job.user)}{expedited}" for job, expedited in rows]
+    return summarize([*names, *(["jobs that you may not see"] if hidden else [])], 3)
+
+
+def latest(jobs: Iterable[Job]) -> str:
+    """When the last of these jobs ends; empty where one has no end."""
+    ends = [job.end for job in jobs]
+    return max(ends) if ends and all(ends) else ""
 
 
 def text(answer: Answer, notes: Sequence[str] = ()) -> str:
@@ -161,14 +178,6 @@ def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
         "change": None if answer.change is None else answer.change._asdict(),
         "unknown": list(notes),
     }
-
-
-def of_dict(document: Mapping[str, Any]) -> Answer:
-    """The answer of as_dict()."""
-    rows = [Row(**{**row, "names": tuple(row["names"]), "until": row["until"] or ""}) for row in document["evidence"]]
-    change = Change(**document["change"]) if document["change"] else None
-    words = {key: document[key] for key in ("kind", "subject", "waits_for", "sentence")}
-    return Answer(**words, evidence=tuple(rows), change=change)
 
 
 def printed(answer: Answer, notes: Sequence[str] = ()) -> str:

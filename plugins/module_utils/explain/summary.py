@@ -25,7 +25,6 @@ from typing import Any
 
 FOLDER = "/var/lib/nvlink-explain"
 SCHEMA_VERSION = 1
-_FIELDS = ("state", "since", "code", "reason", "remedy")
 # Of a cluster of 65,536 trays that are all unhealthy.
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -35,11 +34,8 @@ Health = Mapping[str, Mapping[str, str]]
 
 def health(folder: str = FOLDER) -> Health:
     """The health of the trays by their names in Slurm; empty without the file, or for another version."""
-    return {
-        name: {key: str(row.get(key, "")) for key in _FIELDS}
-        for name, row in _read(f"{folder}/health.json", "trays").items()
-        if isinstance(row, dict)
-    }
+    rows = _read(f"{folder}/health.json", "trays").items()
+    return {name: {key: str(value) for key, value in row.items()} for name, row in rows if isinstance(row, dict)}
 
 
 def blocks(folder: str = FOLDER) -> dict[str, tuple[str, ...]]:

@@ -37,14 +37,14 @@ RETURNED = {
     "rehearse": ("findings", "written", "busy", "undone"),
     "transact": ("changed",),
     "tiers": ("changed",),
-    "explain": ("answer",),
+    "explain": ("answer", "text"),
 }
 # The public module documents what a rehearsal returns.
 SCHEMA_OF_HOST = {
     **schemas.of_return(slurm_host.RETURN),
     "rehearsal": schemas.of_return(slurm_topology.RETURN)["rehearsal"],
     "test_jobs": schemas.of_return(slurm_topology_info.RETURN)["test_jobs"],
-    "answer": schemas.of_return(explain.RETURN)["answer"],
+    **{name: schemas.of_return(explain.RETURN)[name] for name in ("answer", "text")},
 }
 # The options that several actions have by documentation fragments.
 OF_CONTROLLER = schemas.arguments(slurmctld.ModuleDocFragment.DOCUMENTATION)
