@@ -229,7 +229,7 @@ It starts now with 2 trays (sbatch --test-only --nodes=2).
 Job 1 waits for an operator: it needs 1 tray, and r01t02 is down: burnt [31m 99| x, since TIME, by root.
   0 of 1 idle
   1 of 1 out of service (r01t02 down: burnt [31m 99| x, since TIME, by root)
-  7 of its blocks not for this job
+  7 more that it may not use (its partition, --nodelist or --exclude)
 """,
             "2": "Job 2 waits for an operator: partition dead is DOWN in slurm.conf; scontrol update "
             "PartitionName=dead State=UP brings it back.\n",

@@ -219,6 +219,6 @@ class Holding:
             Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),
             Row(kept, len(reserved), total, (sentences.trays(reserved),)),
             Row("out of service", len(out), total, why),
-            Row("of its blocks not for this job", elsewhere),
+            Row("more that it may not use (its partition, --nodelist or --exclude)", elsewhere),
         ]
         return tuple(row for row in rows if row.count or row.what == "idle")
