@@ -422,7 +422,8 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
             f"Job ID waits for an operator: it needs 3 trays in {within}, and r01t05 is drained: GPU 2 lost, since"
             " TIME, by root.\n  2 of 3 idle (r01b 2)\n"
             "  1 of 3 out of service (r01t05 drained: GPU 2 lost, since TIME, by root)\n"
-            "  2 more that it may not use (its partition, --nodelist or --exclude)\nIt starts now with 2 trays (sbatch --test-only --nodes=2).\n"
+            "  2 more that it may not use (its partition, --nodelist or --exclude)\n"
+            "It starts now with 2 trays (sbatch --test-only --nodes=2).\n"
         )
     finally:
         tiers.shell("scontrol update nodename=r01t05 state=undrain")

@@ -316,7 +316,7 @@ def _proposals(held: Holding, job: Job) -> tuple[Proposal, ...]:
             note = f"NVLink then joins {best if best > 1 else 'no'} trays"
             found.append(Proposal((f"--segment={best}",), job.nodes, note))
     step = job.segment or 1
-    sizes = range(job.nodes - step, 0, -step)
+    sizes = range(min(job.nodes - step, sum(counts)) // step * step, 0, -step)
     fewer = next((size for size in sizes if held.fits(counts, size)), 0)
     if fewer:
         found.append(Proposal((f"--nodes={fewer}",), fewer))

@@ -39,7 +39,7 @@ def test_all_that_waits_is_counted_in_both(
     run_action: Any, answer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def both(**options: Any) -> dict[str, Any]:
-        answer(explain={"answer": dict(SLURM)})
+        answer(explain={"answer": dict(SLURM), "text": [SLURM["sentence"]]})
         found: dict[str, Any] = run_action(explain.ActionModule, path=str(tmp_path / "a.json"), check=True, **options)
         return found
 

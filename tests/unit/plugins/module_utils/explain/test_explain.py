@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     Job,
     Partition,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.integration.explain_table import SITUATIONS
@@ -317,7 +317,8 @@ def test_what_may_not_be_read_is_said() -> None:
         situations.find(evidence, "7")
 
 
-def test_10368_trays_and_5000_jobs_take_less_than_two_seconds() -> None:
+def test_next_to_5000_jobs_few_placements_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them costs milliseconds on 576 blocks; the bench has the seconds."""
     names = {f"r{rack:03d}": [f"r{rack:03d}t{tray:02d}" for tray in range(1, 19)] for rack in range(576)}
     trays = dict.fromkeys((tray for members in names.values() for tray in members), IDLE)
     ends = [f"2026-11-29T{5 + number % 18:02d}:{number % 60:02d}:00" for number in range(5000)]
@@ -325,10 +326,11 @@ def test_10368_trays_and_5000_jobs_take_less_than_two_seconds() -> None:
     jobs[9999] = job(9999, nodes=360 * 18)
     blocks = {name: tuple(members) for name, members in names.items()}
     evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", frozenset(trays))}, (), blocks, (18,))
-    begun = time.monotonic()
-    answer = situations.of_job(evidence, jobs[9999])
-    assert time.monotonic() - begun < 2
-    assert answer.waits_for == "jobs"
+    compared: list[int] = []
+    places = placement.places
+    monkeypatch.setattr(placement, "places", lambda *given: compared.append(1) or places(*given))
+    assert situations.of_job(evidence, jobs[9999]).waits_for == "jobs"
+    assert len(compared) < 100
 
 
 def test_the_program_runs_alone(tmp_path: Path) -> None:
