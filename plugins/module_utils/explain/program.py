@@ -38,7 +38,7 @@ MAX_TESTS = 2
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="nvlink-explain", description=(__doc__ or "").split("\n\n")[0])
+    made = argparse.ArgumentParser(prog="nvlink-explain", description=(__doc__ or "").partition("\n\n")[0])
     made.add_argument("job", nargs="?", help="the ID of a job: why it waits, or how it was placed")
     made.add_argument(
         "--segment", type=int, metavar="N", help="how many segments of N trays can start now; with a job, its --segment"
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         answer = ask(slurm, evidence, options, summary.health())
     except NvlinkError as error:
-        print(f"nvlink-explain: {sentences.clean_line(str(error))}", file=sys.stderr)
+        sys.stderr.write(f"nvlink-explain: {sentences.clean_line(str(error))}\n")
         return 1
     form = sentences.printed if options.json else sentences.text
     # A reason may have characters that this terminal's encoding lacks.
