@@ -386,7 +386,8 @@ def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
 def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -> None:
     install_explain(tiers.racks.inventory, tmp_path)
 
-    def why(user: str, number: str) -> str:
+    def why(user: str, number: str, reason: str) -> str:
+        wait_for(lambda: tiers.run("squeue", "-h", "-j", number, "-o", "%r").startswith(reason))
         # 24.11 forgets the reason for a moment each time it considers the job.
         texts = [""]
         ask = ("runuser", "-u", user, "--", "nvlink-explain", number)
@@ -399,7 +400,7 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
     tiers.until(first, "RUNNING")
     what, used = ("cpu", 8) if tiers.suite == "forky" else ("node", 2)
     within = "one block" if tiers.suite == "forky" else "at most 2 blocks"
-    assert why("carol", tiers.submit("carol", *gold, "-N1", "--wrap", "true")) == (
+    assert why("carol", tiers.submit("carol", *gold, "-N1", "--wrap", "true"), "QOS") == (
         f"Job ID waits for jobs: job {first} of alice, until TIME; QoS gold has {what} {used} of {used} in use.\n"
         f"  {used} of {used} in use of QoS gold, GrpTRES {what} (job {first} of alice) until TIME\n"
     )
@@ -408,7 +409,7 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
     try:
         second = tiers.submit("bob", *bronze, "-N1", "--wrap", "sleep 900")
         tiers.until(second, "RUNNING")
-        assert why("bob", tiers.submit("bob", *bronze, "-N2", "--wrap", "true")) == (
+        assert why("bob", tiers.submit("bob", *bronze, "-N2", "--wrap", "true"), "Assoc") == (
             f"Job ID waits for jobs: job {second} of bob, until TIME; account students has node 1 of 2 in use.\n"
             f"  1 of 2 in use of account students, GrpTRES node (job {second} of bob) until TIME\n"
         )
@@ -418,7 +419,7 @@ def test_a_user_learns_which_limit_holds_a_job(tiers: Cluster, tmp_path: Path) -
     tiers.shell("scontrol update nodename=r01t05 state=drain reason='GPU 2 lost'")
     try:
         # Confirmed by slurmctld for the user's own job, with its QoS and account.
-        assert why("bob", tiers.submit("bob", *bronze, "-N3", "--wrap", "true")) == (
+        assert why("bob", tiers.submit("bob", *bronze, "-N3", "--wrap", "true"), "") == (
             f"Job ID waits for an operator: it needs 3 trays in {within}, and r01t05 is drained: GPU 2 lost, since"
             " TIME, by root.\n  2 of 3 idle (r01b 2)\n"
             "  1 of 3 out of service (r01t05 drained: GPU 2 lost, since TIME, by root)\n"

@@ -91,10 +91,11 @@ def find(evidence: Evidence, words: str) -> Job:
 
 def of_job(evidence: Evidence, job: Job, health: Health | None = None) -> Answer:
     """Why this job waits, or how it was placed."""
-    if job.active:
-        return _running(evidence, job)
     reasons = (answer(evidence, job) for begins, answer in _REASONS if re.match(begins, job.reason))
     found = next(filter(None, reasons), None)
+    # A job that is requeued and held still ends on its trays.
+    if found is None and job.active:
+        return _running(evidence, job)
     if found is None and job.reason and CLAIMS.match(job.reason):
         found = _of_trays(evidence, job, health or {})
     return found or _answer(job, SLURM, clean(job.reason) or "it has not been considered yet")

@@ -202,6 +202,11 @@ def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
         "  1 drained since IMEX failed there (r01t01)\n"
     )
     assert answer.waits_for == "operator"
+    # Also while it still ends on its trays.
+    ends = running(2, "r01t01", comment="IMEX on r01t01")._replace(
+        state="COMPLETING", reason="job requeued in held state"
+    )
+    assert ask(cluster(ends), "2").waits_for == "operator"
 
 
 def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
