@@ -210,9 +210,9 @@ def test_no_failure_when_all_layers_agree(site: Site) -> None:
     assert (suites.get("failures"), suites.get("skipped")) == ("0", "1")
     assert sorted(suite.get("name", "") for suite in suites) == sorted(verdict["layers"])
     # One task on a tray for all layers. On the controller: the names of the run, validation of the arguments, check of
-    # the fabric file, Slurm's blocks, its tiers, the verdict, its text; the task fail is skipped.
+    # the fabric file, Slurm's blocks, its tiers, the verdict, its text; the tasks for who waits and fail are skipped.
     tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.output)
-    assert tasks == [("localhost", "7", "1"), *((tray, "1", "0") for tray in TRAYS)]
+    assert tasks == [("localhost", "7", "2"), *((tray, "1", "0") for tray in TRAYS)]
     # By ssh no tray has a task, and the verdict is the same.
     by_ssh = site.verify(tray_reading="ssh")
     assert _of_any_time(by_ssh) == _of_any_time(verdict)
