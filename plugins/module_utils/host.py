@@ -96,10 +96,11 @@ class Host:
         owner: ``user`` or ``user:group``. No message contains the content, and no diff that of a secret. quiet: the
         change is not recorded.
         """
-        had, before = self.state(path), self.content(path)
+        had = self.state(path)
         if data is None:
             if had is None:
                 return False
+            before = self.content(path)
             if not self.check:
                 _remove(path)
             self._record(f"remove {path}", path, before, None, secret, quiet)
@@ -108,6 +109,7 @@ class Host:
         changed = known != hashlib.sha256(data).hexdigest()
         if not changed and self._has(had, owner, mode):
             return False
+        before = self.content(path)
         if not self.check:
             write(path, data, owner, mode, 0o700 if secret else 0o755)
         if changed:
