@@ -169,7 +169,8 @@ run stat -c %a /usr/local/bin/nvlink-explain /var/lib/nvlink-explain/blocks.json
 run setpriv --reuid 65534 --clear-groups /usr/local/bin/nvlink-explain --help
 run ansible-playbook -i hosts.yml rackscale.nvlink.explain -e explain_job=3 -e explain_file=$PWD/answer.json
 run ansible-playbook -i hosts.yml install.yml -e slurm_topology_state=absent
-ls /usr/local/bin /var/lib
+run ls /usr/local/bin /var/lib
+ansible-playbook -i hosts.yml install.yml -e slurm_explain_hosts=logins -e '{"slurm_topology_explain_on": []}'
 """
 """With folders of its own where the role writes."""
 INSTALL = """
@@ -199,7 +200,8 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
             command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(PATH=path), timeout=300
         )
     said = done.stdout.split("---\n")
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    # Its last run has a pattern without a host.
+    assert done.returncode == 2, (done.stdout, done.stderr)
     assert [re.findall(r"changed=(\d)", text) for text in said[:3]] == [["3"], ["3"], ["0"]]
     assert "1 tray is out of service and 1 job waits for it: explain." in said[3]
     assert json.loads(said[4]).keys() == {"schema_version", "at", "trays"}
@@ -209,6 +211,7 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert (answer["waits_for"], answer["change"]["confirmed_by"]) == ("operator", "sbatch --test-only --nodes=17")
     assert said[9].split() == ["/usr/local/bin:", "/var/lib:"]
+    assert "slurm_explain_hosts: the pattern logins matches no host of the inventory; name the login nodes." in said[10]
 
 
 def record(made: Slurmctld, situation: Situation, path: Path) -> None:
