@@ -29,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import pr
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
+from . import pages
 from .commands import LOCAL, environment
 from .explain_table import BATCH, DRAIN, FOUR, GPU, HOUR, SITUATIONS, UNKNOWN, WAIT, Situation
 from .slurm_site import FILE, wait_for
@@ -167,12 +168,12 @@ run ansible-playbook -i hosts.yml rackscale.nvlink.verify --tags quick -e verify
 run cat /var/lib/nvlink-explain/health.json
 run stat -c %a /usr/local/bin/nvlink-explain /var/lib/nvlink-explain/blocks.json
 run setpriv --reuid 65534 --clear-groups /usr/local/bin/nvlink-explain --help
-run ansible-playbook -i hosts.yml rackscale.nvlink.explain -e explain_job=3 -e explain_file=$PWD/answer.json
+COMMANDS
 run ansible-playbook -i hosts.yml install.yml -e slurm_topology_state=absent
 run ls /usr/local/bin /var/lib
 ansible-playbook -i hosts.yml install.yml -e slurm_explain_hosts=logins -e '{"slurm_topology_explain_on": []}'
 """
-"""With folders of its own where the role writes."""
+"""With folders of its own where the role writes; COMMANDS: those of the page, each after "run"."""
 INSTALL = """
 - hosts: slurm_controller
   gather_facts: false
@@ -194,7 +195,8 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
         settings |= dict.fromkeys(("slurm_topology_bin_dir", "verify_slurm_bin_dir"), str(made.bin_dir))
         inventory = {"slurm_controller": {"hosts": {"ctl": LOCAL}}, "all": {"vars": settings}}
         (tmp_path / "hosts.yml").write_text(json.dumps(inventory))
-        command = ["unshare", "-m", "sh", "-c", PLAYS]
+        of_page = "\n".join(f"run {command}" for command in pages.commands("docs/explain.md"))
+        command = ["unshare", "-m", "sh", "-c", PLAYS.replace("COMMANDS", of_page)]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(PATH=path), timeout=300
@@ -208,10 +210,12 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
     assert said[5].split() == ["755", "644"]
     assert "usage: nvlink-explain" in said[6]
     assert "Job 3 waits for an operator: it needs 18 trays in one block, and r03t07 is drained" in said[7]
-    answer = json.loads((tmp_path / "answer.json").read_text())
-    assert (answer["waits_for"], answer["change"]["confirmed_by"]) == ("operator", "sbatch --test-only --nodes=17")
-    assert said[9].split() == ["/usr/local/bin:", "/var/lib:"]
-    assert "slurm_explain_hosts: the pattern logins matches no host of the inventory; name the login nodes." in said[10]
+    assert "It starts now with 17 trays (sbatch --test-only --nodes=17)." in said[7]
+    assert "r03t07 of block r03 is drained" in said[8]
+    answer = json.loads((tmp_path / "waiting.json").read_text())
+    assert (answer["kind"], answer["waits_for"]) == ("queue", "operator")
+    assert said[11].split() == ["/usr/local/bin:", "/var/lib:"]
+    assert "slurm_explain_hosts: the pattern logins matches no host of the inventory; name the login nodes." in said[12]
 
 
 def record(made: Slurmctld, situation: Situation, path: Path) -> None:
