@@ -36,27 +36,30 @@ def step(slurm: Slurm, conf_dir: str, question: Mapping[str, Any]) -> dict[str, 
     """The answer as document and lines: job, segment, partition, tray, pending, and health."""
     evidence, asked = Evidence(time_of(time.time())), argparse.Namespace(**question)
     answer = program.ask(slurm, evidence, asked, asked.health)
-    job = _waits_for(evidence, asked)
-    if job is not None and answer.change is None:
-        answer = answer._replace(change=_when_back(slurm, conf_dir, evidence, job))
+    job, out = _waits_for(evidence, asked, answer.out)
+    if job is not None and out and answer.change is None:
+        answer = answer._replace(change=_when_back(slurm, conf_dir, evidence, job, out))
     text = sentences.text(answer, evidence.missing).splitlines()
     return {"answer": sentences.as_dict(answer, evidence.missing), "text": text}
 
 
-def _waits_for(evidence: Evidence, asked: argparse.Namespace) -> Job | None:
-    """The job of the question, or the first that waits for its tray."""
+def _waits_for(
+    evidence: Evidence, asked: argparse.Namespace, out: tuple[str, ...]
+) -> tuple[Job | None, tuple[str, ...]]:
+    """(the job of the question, or the first that waits for its tray; all trays out of service that it waits for).
+
+    out: those of the answer.
+    """
     if asked.job:
-        return situations.find(evidence, asked.job)
+        return situations.find(evidence, asked.job), out
     jobs = [one for one in evidence.jobs.values() if not one.active] if asked.tray else []
     first = sorted(jobs, key=lambda one: -one.priority)[:_MAX_JOBS]
-    return next((one for one in first if asked.tray in situations.of_job(evidence, one).out), None)
+    found = ((one, situations.of_job(evidence, one).out) for one in first)
+    return next((row for row in found if asked.tray in row[1]), (None, ()))
 
 
-def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job) -> Change | None:
-    """Whether the trays out of service that it needs start it, by a slurmctld in a sandbox where all are idle."""
-    out = situations.of_job(evidence, job).out
-    if not out:
-        return None
+def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: tuple[str, ...]) -> Change | None:
+    """Whether these trays start the job, by a slurmctld in a sandbox where all are idle."""
     name = next(name for name in job.partitions if evidence.partitions[name].nodes.issuperset(out))
     held = Holding(evidence, job._replace(partitions=(name,)))
     away = tuple(sorted(held.trays.keys() - held.idle() - set(out)))
