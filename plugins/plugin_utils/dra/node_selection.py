@@ -84,12 +84,6 @@ def fits(pod: Object, has: Object) -> bool:
     return selected and (terms is None or _any_matches(has, as_list(terms)))
 
 
-def matches(has: Object, selector: Object) -> bool:
-    """Whether labels satisfy a label selector, whose empty form selects all."""
-    exact = mapped(selector.get("matchLabels")).items() <= has.items()
-    return exact and all(_satisfies(has, mapped(row)) for row in as_list(selector.get("matchExpressions")))
-
-
 def untolerated(node: Object, tolerations: Sequence[Any], always: frozenset[str] = _ALWAYS_TOLERATED) -> str | None:
     """The first taint of a node that keeps a pod off, as key:effect. always: the keys that need no toleration."""
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):

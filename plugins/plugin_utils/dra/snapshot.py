@@ -113,9 +113,9 @@ POD_GROUP = "pod-group-name"
 _LIVING = "status.phase!=Succeeded,status.phase!=Failed"
 # Of a pod, what it asks for and what the scheduler said; most of a large cluster are pods.
 _POD = {
-    "metadata": ("name", "namespace", "uid", "labels", "deletionTimestamp"),
+    "metadata": ("name", "namespace", "uid"),
     "spec": ("schedulerName", "nodeSelector", "affinity", "tolerations", "schedulingGates", "resourceClaims"),
-    "status": ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"),
+    "status": ("phase", "conditions", "extendedResourceClaimStatus"),
 }
 
 
