@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -275,7 +276,7 @@ def test_no_answer_contradicts_slurmctld_and_what_it_names_starts_the_job(suite:
     assert not wrong, "\n".join(wrong)
 
 
-def contradiction(made: Slurmctld, number: str, found: dict[str, object], tested: str) -> str:
+def contradiction(made: Slurmctld, number: str, found: dict[str, Any], tested: str) -> str:
     """How slurmctld contradicts the answer, in a clause; empty where it does not."""
 
     def runs() -> bool:
@@ -290,7 +291,7 @@ def contradiction(made: Slurmctld, number: str, found: dict[str, object], tested
     if word == "never":
         return "slurmctld would start it" if start else ""
     if found["change"]:
-        options = str(found["change"]["confirmed_by"]).removeprefix("sbatch --test-only ")  # type: ignore[index]
+        options = found["change"]["confirmed_by"].removeprefix("sbatch --test-only ")
         key, _equals, value = options.partition("=")
         # Of a job without --ntasks sbatch takes one task a node; an update leaves them.
         update = {"--nodes": (f"NumNodes={value}", f"NumTasks={value}"), "--segment": ()}[key]
