@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     SLURM_TIMEOUT,
     UNIT,
+    DaemonLeft,
     Failure,
     Settings,
     config,
@@ -55,9 +56,10 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
     # systemd kills it after stop_wait; a process that is left then hangs in the kernel.
     done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
     left = [pid for pid, own in daemons() if own]
-    if left or done.rc != 0:
-        why = f"process {left[0]} is left" if left else done.reason
-        raise Failure(f"{UNIT} could not be stopped ({why}); reboot the tray")
+    if left:
+        raise DaemonLeft(f"{UNIT} could not be stopped (process {left[0]} is left); reboot the tray")
+    if done.rc != 0:
+        raise Failure(f"{UNIT} could not be stopped ({done.reason}); reboot the tray")
     if "Result=timeout" in child.run(["systemctl", "show", "--property=Result", UNIT], SLURM_TIMEOUT).stdout:
         log(f"{UNIT} did not end by SIGTERM within {settings.stop_wait:g} s and was killed; see its log", warning=True)
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import clear
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
+    ACTIVE,
+    CLIQUE,
     JOB,
     PEER,
     SLURM_TIMEOUT,
@@ -27,22 +29,29 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     note_path,
     read_state,
     shares_its_trays,
+    state_of,
     write_text,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-_ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
+_PAUSE = 2.0
 
 
-def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failure) -> int:
+def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failure, deadline: float = 0.0) -> int:
     """Report the failure and apply the policy; the exit status of the prolog.
 
-    drain is exit 1: Slurm drains the tray and requeues the job. Where the tray is not at fault (a job that shares its
-    trays, another job's domain in the clique), the tray is not drained: the job is held or requeued. A job that another
-    tray requeued, or that its user cancelled, is not changed.
+    replace drains the tray at fault only, and requeues the job, which Slurm starts on another tray of the block. A tray
+    that waits for others requeues the job without a drain, and not before the deadline: else the job would start on the
+    same trays at once, again and again. drain is exit 1: Slurm drains the tray and holds the job. Where no tray is at
+    fault (a job that shares its trays, another job's domain in the clique), none is drained: the job is held or
+    requeued. A job that another tray requeued, or that its user cancelled, is not changed.
     """
     job = job_of(environ)
     log(f"IMEX on {job.node} for job {job.id}: {failure}", warning=True)
+    replace, drain = settings.policy == "replace", settings.policy == "drain"
+    if replace and failure.fault == TRAY:
+        # First, before anything that takes time. Where scontrol fails, slurmd drains it after exit 1.
+        drain = not _drain(job, failure)
     try:
         if read_state() is not None:  # under another owner nothing is left, and the lock would make its folder again
             with lock(time.monotonic() + 1):
@@ -64,18 +73,22 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
         write_text(note_path(job), f"{reason}; the job runs without IMEX\n")
         _notify(job, f"{reason}; the job runs without IMEX")
         return 0
-    drain = settings.policy == "drain"
-    state = _state_of(job)
+    if replace and failure.fault in (PEER, CLIQUE):
+        while state_of(job) in ACTIVE and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+    state = state_of(job)
     # Members of a job that ended stop their daemons, so a failure then is no fault of a tray.
-    if state not in _ACTIVE and not (drain and failure.fault == TRAY):
+    if state not in ACTIVE and not (drain and failure.fault == TRAY):
         log(f"job {job.id} is {state.lower()} already")
         return 0
     if drain and failure.fault in (TRAY, PEER):
         _notify(job, f"{reason}; the tray is drained")
-        _scontrol("update", f"NodeName={job.node}", "State=DRAIN", f"Reason=IMEX: {str(failure)[:900]}")
+        _drain(job, failure)
         return 1
     hold = failure.fault == JOB or job.restarts >= settings.max_requeues
-    _notify(job, f"{reason}; the job is {'held' if hold else 'requeued'}, or cancelled where Slurm cannot requeue it")
+    drained = "tray is drained and the " if replace and failure.fault == TRAY else ""
+    done_to_job = "held" if hold else "requeued"
+    _notify(job, f"{reason}; the {drained}job is {done_to_job}, or cancelled where Slurm cannot requeue it")
     done = _scontrol("requeuehold" if hold else "requeue", job.leader)
     # Other trays of the job may have requeued it at the same time. Slurm requeues batch jobs only.
     if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
@@ -90,12 +103,10 @@ def _scontrol(*arguments: str) -> child.Result:
     return child.run(["scontrol", *arguments], SLURM_TIMEOUT)
 
 
-def _state_of(job: Job) -> str:
-    """By squeue, whose fields here contain no text of a user; RUNNING where slurmctld does not answer."""
-    done = child.run(["squeue", "--noheader", f"--jobs={job.id}", "--states=all", "--format=%A %T"], SLURM_TIMEOUT)
-    # A row for each component of a heterogeneous job.
-    states = dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
-    return states.get(job.id, "RUNNING")
+def _drain(job: Job, failure: Failure) -> bool:
+    """Drain this tray with a reason of this collection (OURS of slurm/nodes.py); whether slurmctld did."""
+    reason = f"Reason=nvlink: IMEX: {str(failure)[:900]}"
+    return _scontrol("update", f"NodeName={job.node}", "State=DRAIN", reason).rc == 0
 
 
 def _without_gpus(settings: Settings, job: Job) -> list[str]:

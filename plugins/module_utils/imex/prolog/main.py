@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     clear,
@@ -32,10 +32,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemo
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.failure import apply_policy
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     CLIQUE,
+    GRACE,
     JOB,
     RUN,
     SETTINGS_FILE,
-    SLURM_TIMEOUT,
+    TRAY,
+    DaemonLeft,
     Failure,
     Job,
     Settings,
@@ -52,6 +54,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     read_state,
     remove,
     shares_its_trays,
+    squeue,
     write_state,
     write_text,
 )
@@ -115,15 +118,10 @@ def _other_job(job: Job) -> str:
     started = str((read_state() or {}).get("job") or job.id)
     if started == job.id:
         return ""
-    done = _squeue(f"--nodelist={job.node}", "--states=running,suspended,stopped", "--format=%A")
+    done = squeue(f"--nodelist={job.node}", "--states=running,suspended,stopped", "--format=%A")
     if done.rc != 0:
         raise Failure(f"squeue --nodelist={job.node} failed ({done.reason}); start slurmctld", CLIQUE)
     return started if started in done.stdout.split() else ""
-
-
-def _squeue(*arguments: str) -> child.Result:
-    # Its fields here contain no text of a user, as the names and comments of scontrol show job do.
-    return child.run(["squeue", "--noheader", *arguments], SLURM_TIMEOUT)
 
 
 def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -134,7 +132,7 @@ def _check_components(settings: Settings, environ: Mapping[str, str]) -> None:
     leader = environ.get("SLURM_HET_JOB_ID", "")
     if not leader:
         return
-    done = _squeue(f"--jobs={leader}", "--states=all", "--format=%i %N")
+    done = squeue(f"--jobs={leader}", "--states=all", "--format=%i %N")
     if done.rc != 0:
         raise Failure(f"squeue --jobs={leader} failed ({done.reason}); start slurmctld", CLIQUE)
     found: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -188,23 +186,31 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if entry not in ("prolog", "epilog"):
         os.write(2, b"usage: nvlink-imex-job prolog|epilog|task, from Slurm's Prolog, Epilog and TaskProlog\n")
         return 2
-    settings = Settings("", ())
-    failure = None
+    settings, deadline, failure = Settings("", ()), 0.0, None
     try:
-        if entry == "prolog" or os.path.exists(SETTINGS_FILE):
+        try:
             settings = read_settings()
+            deadline = time.monotonic() + settings.wait + GRACE
+        except (Failure, OSError, ValueError) as error:
+            if entry == "prolog":
+                raise
+            if os.path.exists(SETTINGS_FILE):  # a daemon is stopped without settings too
+                log(f"job {environ.get('SLURM_JOB_ID')}: {error}", warning=True)
         os.environ["PATH"] = f"{settings.path}:{SYSTEM_PATH}".lstrip(":")
         (prolog if entry == "prolog" else epilog)(settings, environ)
     except Failure as error:
         failure = error
     except Exception as error:  # an error of this program must not leave a job hanging
-        failure = Failure(f"{type(error).__name__}: {error}; this is a bug of nvlink-imex-job, please report it")
+        # Each tray of the job may have the same bug; a full disk is the tray's own.
+        fault = TRAY if isinstance(error, OSError) else CLIQUE
+        failure = Failure(f"{type(error).__name__}: {error}; this is a bug of nvlink-imex-job, please report it", fault)
     if failure is None:
         return 0
     try:
         if entry == "prolog":
-            return apply_policy(settings, environ, failure)
+            return apply_policy(settings, environ, failure, deadline)
         log(f"job {environ.get('SLURM_JOB_ID')}: {failure}", warning=True)
-    except Exception as error:  # as above; exit 1 drains the tray
+    except Exception as error:  # as above
         os.write(2, f"nvlink-imex-job: {failure}; and then {type(error).__name__}: {error}\n".encode())
-    return 1
+    # Slurm drains the tray of a failed epilog, and presumes broken hardware for a job with --requeue=expedite.
+    return int(entry == "prolog" or isinstance(failure, DaemonLeft))

@@ -14,18 +14,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
 RUN = "/run/nvlink-imex-job"
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
-POLICIES = ("drain", "requeue", "run")
+POLICIES = ("replace", "drain", "requeue", "run")
 # Seconds that a failed prolog needs after its wait: find the cause, stop the daemon, notify the user, requeue.
 MARGIN = 60
+# Seconds after its wait in which a prolog at fault drains its tray and requeues the job; the others wait for that.
+GRACE = 10.0
 TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
 SLURM_TIMEOUT = 10.0
+ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
 
 
 class Failure(formats.ImexError):
@@ -34,6 +37,10 @@ class Failure(formats.ImexError):
     def __init__(self, message: str, fault: str = TRAY) -> None:
         super().__init__(message)
         self.fault = fault
+
+
+class DaemonLeft(Failure):
+    """The daemon does not stop: the only failure by which an epilog has Slurm drain its tray."""
 
 
 class Settings(NamedTuple):
@@ -49,7 +56,7 @@ class Settings(NamedTuple):
     owner: str = "job"
     generation: int = 0
     sha256: str = ""
-    policy: str = "drain"
+    policy: str = "replace"
     wait: float = 60.0
     stop_wait: float = 20.0
     min_trays: int = 2
@@ -139,6 +146,19 @@ def owns_every_gpu(settings: Settings, environ: Mapping[str, str]) -> bool:
     given = environ.get("SLURM_JOB_GPUS", "").split(",")
     gpus = os.listdir(settings.gpus) if os.path.isdir(settings.gpus) else []
     return settings.gpus_counted and all(map(str.isdecimal, given)) and len(set(given)) == len(gpus) > 0
+
+
+def squeue(*arguments: str) -> child.Result:
+    # Its fields here contain no text of a user, as the names and comments of scontrol show job do.
+    return child.run(["squeue", "--noheader", *arguments], SLURM_TIMEOUT)
+
+
+def state_of(job: Job) -> str:
+    """The job's state in Slurm; RUNNING where slurmctld does not answer."""
+    done = squeue(f"--jobs={job.id}", "--states=all", "--format=%A %T")
+    # A row for each component of a heterogeneous job.
+    states = dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
+    return states.get(job.id, "RUNNING")
 
 
 def expand(nodelist: str) -> list[str]:

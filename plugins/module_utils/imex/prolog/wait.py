@@ -19,12 +19,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemo
     with_log,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
+    ACTIVE,
     CLIQUE,
     DAEMON,
     PEER,
     Failure,
     Job,
     Settings,
+    state_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
@@ -42,7 +44,8 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
     """Wait until this tray's row is READY, and CONNECTED for every member. Raises Failure.
 
     On SIGUSR1 the daemon reconnects to a member that was late. A member with another list may still have the daemon of
-    an earlier job: then this daemon restarts, with a pause in which the other restarts too.
+    an earlier job: then this daemon restarts, with a pause in which the other restarts too. A job that has left its
+    trays meanwhile, because a tray at fault requeued it, ends the wait.
     """
     own = [node for node, _line in members].index(job.node)
     pause, reconnect, started, observed = _FIRST_PAUSE, _FIRST_RECONNECT, time.monotonic(), _Status(None, {}, "")
@@ -65,6 +68,8 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
                 raise _failure_of(settings, members, own, observed)
             if age > reconnect:
                 reconnect = 2 * reconnect + 2
+                if state_of(job) not in ACTIVE:
+                    raise Failure("the job ended, or another of its trays requeued it, during the wait", PEER)
                 reconnect_peers()
         elif observed.state is None and not daemons():
             raise Failure(with_log(f"{DAEMON} ended right after its start"))

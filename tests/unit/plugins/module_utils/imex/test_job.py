@@ -99,7 +99,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("clear", "stop_daemon", "start_daemon"):
         monkeypatch.setattr(main, name, lambda *_arguments, name=name: done.append(name))
     for name in ("remove", "wait_for_peers", "write_text", "log"):
-        monkeypatch.setattr(main, name, lambda *_arguments: None)
+        monkeypatch.setattr(main, name, lambda *_arguments, **_options: None)
     return done
 
 
@@ -166,9 +166,9 @@ def test_a_start_that_hangs_is_the_reason(tmp_path: Path, begun: list[str]) -> N
         daemon.start_daemon(time.monotonic())
 
 
-@pytest.mark.parametrize(("text", "rc", "called"), [(None, 0, "requeue 77"), ("{}", 1, "State=DRAIN")])
-def test_settings_that_are_gone_requeue_the_job_and_invalid_ones_drain_the_tray(
-    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, text: str | None, rc: int, called: str
+@pytest.mark.parametrize(("text", "called"), [(None, "AdminComment"), ("{}", "State=DRAIN")])
+def test_settings_that_are_gone_requeue_the_job_and_invalid_ones_drain_the_tray_too(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, text: str | None, called: str
 ) -> None:
     (tmp_path / "settings").unlink()
     if text:
@@ -177,8 +177,10 @@ def test_settings_that_are_gone_requeue_the_job_and_invalid_ones_drain_the_tray(
     _script(tmp_path / "squeue", "echo 77 RUNNING")
     monkeypatch.setattr(main, "SYSTEM_PATH", f"{tmp_path}:{main.SYSTEM_PATH}")
     monkeypatch.setattr(state, "RUN", f"{tmp_path}/run")
-    assert main.main(["prolog"], _environ()) == rc
-    assert called in (tmp_path / "called").read_text().splitlines()[-1]
+    assert main.main(["prolog"], _environ()) == 0
+    lines = (tmp_path / "called").read_text().splitlines()
+    assert called in lines[0]
+    assert lines[-1] == "requeue 77"
     assert not (tmp_path / "run").exists()
 
 
@@ -287,6 +289,138 @@ def test_the_policy_decides_about_job_and_tray(
     assert notice.startswith("notify 77 IMEX on r01t01 for job 77: why; the ")
     assert action.startswith(expected[1])
     assert begun == ([] if batch else ["clear"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "restarts", "refused", "expected"),
+    [
+        (state.TRAY, "0", "none", (0, ["drain", "comment", "notify", "requeue 77"])),
+        # No job drains tray after tray.
+        (state.TRAY, "3", "none", (0, ["drain", "comment", "notify", "requeuehold 77"])),
+        # An interactive job.
+        (state.TRAY, "0", "requeue*", (0, ["drain", "comment", "notify", "requeue 77", "cancel 77"])),
+        # slurmd drains it after exit 1.
+        (state.TRAY, "0", "update", (1, ["drain", "comment", "notify", "drain"])),
+        (state.PEER, "0", "none", (0, ["comment", "notify", "requeue 77"])),
+        (state.PEER, "3", "none", (0, ["comment", "notify", "requeuehold 77"])),
+        (state.CLIQUE, "0", "none", (0, ["comment", "notify", "requeue 77"])),
+        (state.JOB, "0", "none", (0, ["comment", "notify", "requeuehold 77"])),
+        (state.JOB, "0", "requeue*", (0, ["comment", "notify", "requeuehold 77", "cancel 77"])),
+    ],
+)
+def test_the_policy_replace_drains_the_tray_at_fault_alone(
+    tmp_path: Path, begun: list[str], fault: str, restarts: str, refused: str, expected: tuple[int, list[str]]
+) -> None:
+    """With a reason of the collection, before anything else is done."""
+    _script(tmp_path / "scontrol", f"echo $* >> {tmp_path}/called; case $1 in {refused}) exit 1;; esac")
+    _script(tmp_path / "scancel", f"echo cancel $* >> {tmp_path}/called")
+    _script(tmp_path / "squeue", "echo 77 RUNNING")
+    environ, settings = _environ(SLURM_JOB_RESTART_COUNT=restarts), SETTINGS._replace(policy="replace")
+    assert failure.apply_policy(settings, environ, state.Failure("why", fault)) == expected[0]
+    words = {
+        "update NodeName=r01t01 State=DRAIN Reason=nvlink: IMEX: why": "drain",
+        "update JobId=77 AdminComment=IMEX on r01t01 for job 77: why; the ": "comment",
+        "notify 77 IMEX on r01t01 for job 77: why; the ": "notify",
+    }
+    called = (tmp_path / "called").read_text().splitlines()
+    assert [next((word for start, word in words.items() if line.startswith(start)), line) for line in called] == (
+        expected[1]
+    )
+
+
+@pytest.mark.parametrize(("fault", "waits"), [(state.PEER, True), (state.CLIQUE, True), (state.TRAY, False)])
+def test_a_tray_that_is_not_at_fault_gives_the_one_at_fault_time_to_requeue_the_job(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, fault: str, waits: bool
+) -> None:
+    """Where that requeues it, nothing is left to do; else the job is requeued at the deadline, not before."""
+    monkeypatch.setattr(failure, "_PAUSE", 0.02)
+    settings = SETTINGS._replace(policy="replace")
+    _script(tmp_path / "scontrol", f"echo $* >> {tmp_path}/called")
+    _script(tmp_path / "squeue", f"echo 77 $(cat {tmp_path}/state)")
+    for word, called in (("RUNNING", True), ("COMPLETING", fault == state.TRAY)):
+        (tmp_path / "state").write_text(word)
+        (tmp_path / "called").write_text("")
+        began = time.monotonic()
+        assert failure.apply_policy(settings, _environ(), state.Failure("why", fault), began + 0.5) == 0
+        assert (time.monotonic() - began >= 0.5) is (waits and word == "RUNNING")
+        assert bool((tmp_path / "called").read_text()) is called
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [(RuntimeError("x"), state.CLIQUE), (OSError(28, "No space left on device"), state.TRAY)],
+)
+def test_a_bug_drains_no_tray_and_a_full_disk_does(
+    begun: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception, fault: str
+) -> None:
+    found: list[str] = []
+
+    def fails(*_arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "prolog", fails)
+    monkeypatch.setattr(main, "apply_policy", lambda _settings, _environ, why, _deadline: found.append(why.fault) or 0)
+    assert main.main(["prolog"], _environ()) == 0
+    assert found == [fault]
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "rc"),
+    [
+        (None, "{}", 0),
+        (state.DaemonLeft("process 8 is left"), None, 1),
+        (state.Failure("another prolog or epilog of IMEX still runs on this tray"), None, 0),
+        (RuntimeError("a bug"), None, 0),
+        (OSError(28, "No space left on device"), None, 0),
+    ],
+)
+def test_an_epilog_fails_only_where_its_daemon_does_not_stop(
+    tmp_path: Path,
+    begun: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception | None,
+    settings: str | None,
+    rc: int,
+) -> None:
+    """To Slurm a failed epilog is broken hardware: with --requeue=expedite a job whose script fails drained each tray.
+
+    Without readable settings it stops the daemon all the same.
+    """
+    if settings:
+        (tmp_path / "settings").write_text(settings)
+
+    def clear(_settings: state.Settings) -> None:
+        begun.append("clear")
+        if error:
+            raise error
+
+    monkeypatch.setattr(main, "clear", clear)
+    state.write_state({"job": "77"})
+    assert main.main(["epilog"], _environ()) == rc
+    assert begun == ["clear"]
+
+
+def test_an_epilog_without_the_environment_of_slurm_drains_nothing(begun: list[str]) -> None:
+    assert main.main(["epilog"], {}) == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "rc", "expected"),
+    [
+        ([(8, True)], 0, state.DaemonLeft),
+        ([(8, True)], 1, state.DaemonLeft),
+        ([], 1, state.Failure),  # systemctl itself failed
+    ],
+)
+def test_a_daemon_that_is_left_is_told_from_a_systemctl_that_fails(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, left: Any, rc: int, expected: type
+) -> None:
+    answers = iter([[(8, True)], left])
+    monkeypatch.setattr(daemon, "daemons", lambda: next(answers))
+    _script(tmp_path / "systemctl", f"exit {rc}")
+    with pytest.raises(state.Failure, match="could not be stopped") as found:
+        daemon.stop_daemon(SETTINGS)
+    assert type(found.value) is expected
 
 
 @pytest.mark.parametrize(
@@ -426,6 +560,19 @@ def test_a_wait_that_ends_without_a_domain_has_one_reason(
     with pytest.raises(state.Failure, match=re.escape(words)) as found:
         wait.wait_for_peers(SETTINGS._replace(sha256="0"), state.job_of(_environ()), TRAYS[:3], 0.5)
     assert found.value.fault == fault
+
+
+def test_a_wait_ends_when_the_tray_at_fault_has_requeued_the_job(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the job completes only at the deadline of the others, and Slurm starts it no earlier."""
+    _script(tmp_path / "nvidia-imex-ctl", LATE)
+    _script(tmp_path / "squeue", "echo 77 COMPLETING")
+    monkeypatch.setattr(wait, "reconnect_peers", lambda: begun.append("reconnect"))
+    monkeypatch.setattr(wait, "_FIRST_RECONNECT", 0.0)
+    with pytest.raises(state.Failure, match="another of its trays requeued it") as found:
+        wait.wait_for_peers(SETTINGS, state.job_of(_environ()), TRAYS[:3], time.monotonic() + 60)
+    assert (found.value.fault, begun) == (state.PEER, [])
 
 
 # --- Files.
