@@ -113,7 +113,6 @@ def test_trays_that_wait_for_a_daemon_that_hangs_are_not_drained(site: Site) -> 
     # A tray of the running job loses its power.
     began = time.monotonic()
     site.racks.stop("r01t03")
-    site.ctl(f"scontrol update JobId={number} Comment=pulled")
     others = [tray for tray in TRAYS if tray != "r01t03"]
     wait_for(lambda: trays_of(site, number) == others, "the job runs on the spare", 150)
     print(f"\nplug pulled (SlurmdTimeout=20): job on the spare after {time.monotonic() - began:.0f} s")
@@ -127,7 +126,9 @@ def test_trays_that_wait_for_a_daemon_that_hangs_are_not_drained(site: Site) -> 
 def test_a_job_whose_script_fails_drains_no_tray(site: Site) -> None:
     """Also where no epilog can read its settings, which stop the daemons all the same."""
     others = ["r01t01", "r01t02", "r01t04"]
-    number = site.submit("-N3 --requeue=expedite", "touch /tmp/runs; while test -e /tmp/runs; do sleep 0.2; done; exit 1")
+    number = site.submit(
+        "-N3 --requeue=expedite", "touch /tmp/runs; while test -e /tmp/runs; do sleep 0.2; done; exit 1"
+    )
     site.is_ready(*others)
     wait_for(lambda: trays_of(site, number) == others, "the job runs")
     site.roles.on(others, f"echo '{{}}' > {state.SETTINGS_FILE}")
