@@ -25,7 +25,7 @@ POLICIES = ("replace", "drain", "requeue", "run")
 # Seconds that a failed prolog needs after its wait: find the cause, stop the daemon, notify the user, requeue.
 MARGIN = 60
 # Seconds after its wait in which a prolog at fault drains its tray and requeues the job; the others wait for that.
-GRACE = 10.0
+GRACE = 15.0
 TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
 SLURM_TIMEOUT = 10.0
 ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")

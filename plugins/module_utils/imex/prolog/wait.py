@@ -23,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     CLIQUE,
     DAEMON,
     PEER,
+    TRAY,
     Failure,
     Job,
     Settings,
@@ -101,12 +102,16 @@ def _query_ctl(own: int) -> _Status:
 def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int, observed: _Status) -> Failure:
     """The failure of a wait that timed out."""
     if observed.problem:
+        # -q asks this tray's daemon alone, so what peers answer cannot put this tray at fault.
+        done = child.run(["nvidia-imex-ctl", "-q"], _CTL_TIMEOUT)
         return Failure(
-            f"{observed.problem} although the daemon runs; restart the daemon, and reboot the tray if it happens again"
+            f"{observed.problem} although the daemon runs; restart the daemon, and reboot the tray if it happens again",
+            PEER if status.parse_state(done.stdout) == "ready" else TRAY,
         )
     if observed.state != "ready":
         word = observed.state or "unknown"
-        return Failure(with_log(f"the daemon is {word}, not ready, after {settings.wait:g} s"))
+        fault = PEER if word.startswith("waiting_for_") else TRAY
+        return Failure(with_log(f"the daemon is {word}, not ready, after {settings.wait:g} s"), fault)
     found: dict[str, list[str]] = {}
     missing: dict[str, str] = {}
     for number, (node, line) in enumerate(members):

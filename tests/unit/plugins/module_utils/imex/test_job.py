@@ -412,7 +412,7 @@ def test_an_epilog_without_the_environment_of_slurm_drains_nothing(begun: list[s
         ([], 1, state.Failure),  # systemctl itself failed
     ],
 )
-def test_a_daemon_that_is_left_is_told_from_a_systemctl_that_fails(
+def test_a_daemon_that_is_left_is_another_failure_than_one_of_systemctl(
     tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch, left: Any, rc: int, expected: type
 ) -> None:
     answers = iter([[(8, True)], left])
@@ -534,6 +534,10 @@ LATE = _printed({(0, 2): "NEVER_CONNECTED"})
     [
         ("exec sleep 60", "", state.TRAY, "nvidia-imex-ctl gave no answer within 0.3 s although the daemon runs"),
         ("echo Killed", "", state.TRAY, "printed no JSON (Killed) although the daemon runs; restart the daemon"),
+        # What peers answer, or do not, puts no other tray at fault.
+        ("[ $1 = -q ] && echo READY", "", state.PEER, "printed no JSON (it ended with 1) although the daemon runs"),
+        (_printed({}, "WAITING_FOR_PEERS"), "", state.PEER, "the daemon is waiting_for_peers, not ready, after 60 s"),
+        (_printed({}, "WAITING_FOR_RECOVERY"), "", state.PEER, "the daemon is waiting_for_recovery, not ready"),
         (_printed({}, "INIT_GPU"), "", state.TRAY, "the daemon is init_gpu, not ready, after 60 s"),
         (_printed({(0, 1): "NODE_MAP_MISMATCH"}), "", state.PEER, "node list than this tray (!M!): r01t02; run the"),
         (_printed({(0, 1): "VERSION_MISMATCH"}), "", state.PEER, "(!V!) runs on r01t02; install one version"),
