@@ -316,7 +316,7 @@ def test_the_policy_drain(each: Site) -> None:
     number = each.submit(f"-N2 -w {','.join(FIRST)}")
     wait_for(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
     shown = each.ctl("scontrol show node r01t02")
-    assert re.search("Reason=IMEX: .*NV_ERR_IN_USE", shown), shown
+    assert re.search("Reason=nvlink: IMEX: .*NV_ERR_IN_USE", shown), shown
     each.state_is(number, "PENDING")
     wait_for(lambda: "held" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is held by Slurm")
     install_explain(each.racks.inventory, each.folder)
@@ -326,6 +326,28 @@ def test_the_policy_drain(each: Site) -> None:
     )
     remedy = f"scontrol update NodeName=r01t02 State=RESUME, then scontrol release {number}."
     assert answer.splitlines()[0].endswith(f"; after the repair {remedy}"), answer
+
+
+@pytest.mark.long
+def test_the_policy_replace(each: Site) -> None:
+    """The tray at fault drains itself, and the job runs on another one; no other tray is drained."""
+    each.settings(policy="replace", clique=TRAYS)
+    each.order("r01t02", imex="in_use")
+    number = each.submit("-N2", "srun sleep 300")
+    wait_for(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
+    assert re.search("Reason=nvlink: IMEX: .*NV_ERR_IN_USE", each.ctl("scontrol show node r01t02"))
+    each.is_ready("r01t01", "r01t03")
+    assert f"IMEX on r01t02 for job {number}: " in each.reason(number)
+    assert each.job(number)["Restarts"] == "1"
+    assert each.ctl("sinfo -hN -o %T").count("drain") == 1
+    # Slurm requeues batch jobs only.
+    each.order("r01t03", imex="in_use")
+    each.ctl(f"scancel {number}")
+    each.is_clean()
+    assert "the tray is drained and the job is requeued, or cancelled" in each.ctl(
+        "timeout 60 srun --exclusive -N2 hostname"
+    )
+    assert sorted(each.ctl("sinfo -hN -t drain,drained,draining -o %N").split()) == ["r01t02", "r01t03"]
 
 
 # A daemon of the site's own, on r01t01.

@@ -95,6 +95,11 @@ FAULTS = (
           "(len(agreeing) + 1) * 2 > members", "(len(agreeing) + 1) * 2 >= members"),
     Fault("epilog_of_another_job", "imex", "plugins/module_utils/imex/prolog/main.py",
           'started is not None and started.get("job") == job.id', "started is not None"),
+    # Under expedite, Slurm takes each failed epilog for broken hardware.
+    Fault("epilog_that_fails_for_its_own_bug", "imex", "plugins/module_utils/imex/prolog/main.py",
+          'int(entry == "prolog" or isinstance(failure, DaemonLeft))', "1"),
+    Fault("waiting_tray_drains_itself", "imex", "plugins/module_utils/imex/prolog/failure.py",
+          "if replace and failure.fault == TRAY:", "if replace and failure.fault != JOB:"),
     Fault("label_against_the_gpus", "kubernetes", "plugins/plugin_utils/kubernetes/labels.py",
           "if node in existing and gpus.get(node, clique.text) == clique.text", "if node in existing"),
     Fault("dry_run_that_writes", "kubernetes", "plugins/plugin_utils/kubernetes/topology.py",
