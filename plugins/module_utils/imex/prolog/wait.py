@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -120,6 +121,11 @@ def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int
             found.setdefault(word, []).append(node)
             missing[node] = line
     others = outdated(settings, missing)
+    if others and _is_outdated(settings):
+        return Failure(
+            f"most trays of clique {settings.clique} have a newer list of its members than this tray, which missed a run"
+            " of the role imex; run it on this tray"
+        )
     if others:
         # The other may be right, so neither tray is at fault.
         return Failure(
@@ -151,3 +157,14 @@ def outdated(settings: Settings, trays: Mapping[str, str]) -> list[str]:
     offers, ours = boot.query(list(trays.values()), settings.list_port), (settings.clique, settings.sha256)
     found = {node: offers.get(address) for node, address in trays.items()}
     return [node for node, theirs in found.items() if theirs and (theirs["clique"], theirs["sha256"]) != ours]
+
+
+def _is_outdated(settings: Settings) -> bool:
+    """Whether most members of the clique offer one newer list: no single tray can put this one at fault by its answer."""
+    offers = boot.query([address for _node, address in settings.members], settings.list_port).values()
+    newer = Counter(
+        offer["sha256"]
+        for offer in offers
+        if offer["clique"] == settings.clique and offer["generation"] > settings.generation
+    )
+    return 2 * max(newer.values(), default=0) > len(settings.members)

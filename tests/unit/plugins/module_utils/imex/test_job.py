@@ -566,6 +566,44 @@ def test_a_wait_that_ends_without_a_domain_has_one_reason(
     assert found.value.fault == fault
 
 
+@pytest.mark.parametrize(
+    ("newer", "of_newer", "fault"),
+    [
+        (17, {}, state.TRAY),
+        (10, {}, state.TRAY),
+        # One tray, or half of them, cannot have another drained by what they answer.
+        (9, {}, state.CLIQUE),
+        (1, {"generation": 1 << 30}, state.CLIQUE),
+        (17, {"generation": 0}, state.CLIQUE),
+        (17, {"clique": "r02"}, state.CLIQUE),
+    ],
+)
+def test_a_tray_is_outdated_where_most_of_its_clique_have_a_newer_list(
+    tmp_path: Path,
+    begun: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    newer: int,
+    of_newer: dict[str, Any],
+    fault: str,
+) -> None:
+    ours = SETTINGS._replace(sha256="0", generation=3)
+    theirs = ours._replace(**{"sha256": "1", "generation": 4, **of_newer})
+    offers = [theirs] * newer + [ours] * (len(TRAYS) - 1 - newer)
+    # The peer that is not connected, the third, has the newer list.
+    answers = dict(zip([address for _node, address in TRAYS[2:] + TRAYS[1:2]], offers))
+    _script(tmp_path / "nvidia-imex-ctl", LATE)
+
+    def ask(ends: list[tuple[str, int]], *_limits: Any) -> dict[tuple[str, int], bytes]:
+        return {end: job_files.render_settings(answers[end[0]]).encode() for end in ends if end[0] in answers}
+
+    monkeypatch.setattr(boot, "ask", ask)
+    clock = itertools.count()
+    monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=lambda: next(clock) / 10, sleep=lambda _seconds: None))
+    with pytest.raises(state.Failure) as found:
+        wait.wait_for_peers(ours, state.job_of(_environ()), TRAYS[:3], 0.5)
+    assert found.value.fault == fault
+
+
 def test_a_wait_ends_when_the_tray_at_fault_has_requeued_the_job(
     tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
