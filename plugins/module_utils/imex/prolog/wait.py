@@ -160,7 +160,7 @@ def outdated(settings: Settings, trays: Mapping[str, str]) -> list[str]:
 
 
 def _is_outdated(settings: Settings) -> bool:
-    """Whether most members of the clique offer one newer list: no single tray can put this one at fault by its answer."""
+    """Whether most members of the clique offer one newer list: no single tray's answer can put this one at fault."""
     offers = boot.query([address for _node, address in settings.members], settings.list_port).values()
     newer = Counter(
         offer["sha256"]
