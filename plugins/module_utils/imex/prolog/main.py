@@ -8,8 +8,8 @@ program that has started is complete, also where its files are removed while it 
 
 The prolog forms one IMEX domain of the job's trays in this tray's clique. The settings file names the members of the
 clique, so a prolog that succeeds runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld;
-only that of a heterogeneous job sends one, for the nodes of the other components. Where the domain is not up in time,
-the policy decides about the job.
+only that of a heterogeneous job sends one, for the nodes of the other components, and one that waits for peers longer
+than usual, for the job's state. Where the domain is not up in time, the policy decides about the job.
 
 The state of the job's daemon is in RUN, which is cleared at boot. By it an epilog finds whether the daemon is of its
 own job: it may run twice, without a prolog, or after a prolog that was killed.

@@ -123,8 +123,8 @@ def _failure_of(settings: Settings, members: Sequence[tuple[str, str]], own: int
     others = outdated(settings, missing)
     if others and _is_outdated(settings):
         return Failure(
-            f"most trays of clique {settings.clique} have a newer list of its members than this tray, which missed a run"
-            " of the role imex; run it on this tray"
+            f"most trays of clique {settings.clique} have a newer list of its members than this tray, which missed a"
+            " run of the role imex; run it on this tray"
         )
     if others:
         # The other may be right, so neither tray is at fault.
