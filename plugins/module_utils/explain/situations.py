@@ -132,7 +132,7 @@ def _launch_failed(evidence: Evidence, job: Job) -> Answer | None:
     if not job.comment.startswith("IMEX") and "launch" not in job.reason:
         return None
     why = clean(job.comment) or "its Prolog failed; the log of slurmd on its trays has the reason"
-    drained = sorted(name for name, node in evidence.trays.items() if node.drained and node.reason.startswith("IMEX"))
+    drained = sorted(name for name, node in evidence.trays.items() if node.drained and "IMEX: " in node.reason[:14])
     rows = [Row("drained since IMEX failed there", len(drained), None, (sentences.trays(drained),))] if drained else []
     first = f"scontrol update NodeName={sentences.trays(drained)} State=RESUME, then " if drained else ""
     after = f"after the repair {first}scontrol release {job.number}"

@@ -192,7 +192,7 @@ def test_limits_of_a_qos_and_of_an_account(reason: str, nodes: int, more: dict[s
 
 
 def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
-    gone = Node(frozenset(("IDLE", "DRAIN")), "IMEX: no answer", "root@2026-11-29T03:00:00")
+    gone = Node(frozenset(("IDLE", "DRAIN")), "nvlink: IMEX: no answer", "root@2026-11-29T03:00:00")
     evidence = cluster(job(2, "launch failed requeued held", comment="IMEX on r01t01 for job 2: no answer\x1b[2J\n"))
     evidence.trays["r01t01"] = gone
     answer = ask(evidence, "2")
