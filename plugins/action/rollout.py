@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
     next_command,
+    storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -56,6 +58,8 @@ class ActionModule(ControllerAction):
         if state == "planned":
             groups = task_vars.get("groups") or {}
             run, result = new_run.plan(options, groups, self._hosts(task_vars), now, self._task.check_mode)
+            if not self._task.check_mode:
+                storage.mark(progress_file.marked(*result["settings"]["files"]), now, os.getppid())
             self._write(run, result["rollout"], now)
             return result
         plan = trust.controller_value(task_vars, "rollout_plan")
@@ -83,9 +87,11 @@ class ActionModule(ControllerAction):
             for name in trays:
                 run_store.delete_rows(_folder(), rollout, [PHASE], name)
         self._write(run, rollout, now)
+        path, state_dir = settings["files"]
         if state == "finished" and settings.get("any_reason"):
-            path, state_dir = settings["files"]
             acknowledging.change(path, state_dir, result["resumed"], None, now, self._task.check_mode)
+        if state in ("reported", "summarized"):
+            storage.unmark(progress_file.marked(path, state_dir), os.getppid())
         return self._of_site(options, result) if state == "summarized" else result
 
     def _acknowledged(self, options: Mapping[str, Any], variables: Variables, now: str) -> Result:

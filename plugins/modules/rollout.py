@@ -14,6 +14,8 @@ description:
   - Plans the waves, decides whether a wave may start, evaluates each wave from the results of its trays, and writes the
     progress file.
   - The role P(rackscale.nvlink.rollout#role) runs the tasks.
+  - From V(planned) to V(reported) or V(summarized) the file C(fabric.rollout.lock.HOST.PID) in the folder of the state
+    file names the run, except in check mode. It does not count once that process has ended, and stops no other rollout.
   - A clique is finished when all of its trays have passed. It has failed when a tray failed or was lost during the
     wave. It is skipped, which does not count as failed, when a tray was unreachable before the wave started.
 notes:

@@ -1,13 +1,18 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write files atomically, so that a crash leaves the old content, and lock the fabric file for one writer."""
+"""Write files atomically, so that a crash leaves the old content, and lock the fabric file for one writer.
+
+A run of many tasks cannot keep the kernel's lock of one: it leaves a mark (mark) that counts while its process lives.
+Several runs may have one each, since rollouts of different racks may run at the same time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import os
 import socket
@@ -112,13 +117,71 @@ def locked(path: str, now: str, remedy: str = "") -> Iterator[None]:
         # Only for the message to another run: on a full disk it reports an unknown process.
         with contextlib.suppress(OSError):
             os.truncate(descriptor, 0)
-            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode())
+            os.write(descriptor, _holding(os.getpid(), now))
         yield
     finally:
         # Removed before the lock is released: another process that has this file open detects it in _take().
         with contextlib.suppress(OSError):
             os.unlink(lock)
         os.close(descriptor)
+
+
+def mark(path: str, now: str, pid: int) -> None:
+    """Leave <path>.lock.HOST.PID until unmark(): this run, whose process is pid, works under that path.
+
+    The marks of this host's runs that were killed are removed.
+    """
+    for other in glob.glob(f"{glob.escape(_mark(path, 0))}*"):
+        if not _is_held(other):
+            remove(other)
+    write_atomic(_mark(path, pid), _holding(pid, now))
+
+
+def unmark(path: str, pid: int) -> None:
+    """Remove the mark, if there is one."""
+    if os.path.lexists(_mark(path, pid)):
+        remove(_mark(path, pid))
+
+
+def held(path: str, pid: int = 0) -> str:
+    """The process that holds the lock of this path or has marked it, and that file; empty where there is none.
+
+    It changes nothing. pid: that of the own run, whose mark does not count. Of a run on another host it is not known
+    whether it still lives: its mark counts until a person removes the file.
+    """
+    lock = f"{os.path.realpath(path)}.lock"
+    found = [other for other in sorted(glob.glob(f"{glob.escape(lock)}.*")) if other != _mark(path, pid)]
+    return next((f"{_holder(other)} ({other})" for other in (lock, *found) if _is_held(other)), "")
+
+
+def _mark(path: str, pid: int) -> str:
+    """The mark of a run on this host; without a pid, how all of them begin."""
+    return f"{os.path.realpath(path)}.lock.{socket.gethostname()}.{pid or ''}"
+
+
+def _is_held(lock: str) -> bool:
+    """Whether the process that wrote this lock or mark lives, or is on another host. It takes no lock itself."""
+    try:
+        holder = json.loads(atomic.bounded(lock))
+        return bool(holder["host"] != socket.gethostname() or _started(int(holder["pid"])) == holder.get("started"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # Whose it is cannot be known, so that a person must look.
+        return True
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since boot, so that a later one with its PID is another; empty if it is gone."""
+    try:
+        return atomic.bounded(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _holding(pid: int, now: str) -> bytes:
+    holder = {"pid": pid, "host": socket.gethostname(), "since": now, "started": _started(pid)}
+    return json.dumps(holder).encode()
 
 
 def _take(lock: str) -> int:

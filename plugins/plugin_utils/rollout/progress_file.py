@@ -17,7 +17,7 @@ from typing import TypedDict
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
 
 SCHEMA_VERSION = 1
@@ -33,9 +33,14 @@ class Unfinished(TypedDict):
     trays: dict[str, str]
 
 
-def default_path(fabric_file: str, rollout: str) -> str:
+def default_path(path: str, rollout: str) -> str:
     """fabric.json and imex -> fabric.rollout-imex.json in the same folder."""
-    return f"{fabric_file.removesuffix('.json')}.rollout-{check_name(rollout)}.json"
+    return f"{path.removesuffix('.json')}.rollout-{check_name(rollout)}.json"
+
+
+def marked(path: str, state_dir: str | None) -> str:
+    """The path that each rollout of this fabric file marks while it runs (storage.mark, storage.held)."""
+    return fabric_file.companion(path, "rollout", state_dir)
 
 
 def check_name(rollout: str) -> str:

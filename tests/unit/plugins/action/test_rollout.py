@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible import constants
 from ansible_collections.rackscale.nvlink.plugins.action.rollout import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 TRAYS = ["r01t01", "r01t02", "r02t01", "r02t02"]
@@ -87,3 +89,10 @@ def test_a_tray_in_repair_fails_no_run_and_is_no_more_in_repair_when_it_is_resum
         assert run("localhost", state="reported")["failed"] is failed
         left = json.loads((tmp_path / "fabric.state.json").read_text()).get("acknowledged", {})
         assert list(left) == ([] if failed else ["r01t01"])
+
+
+def test_a_rollout_marks_its_run_until_it_is_reported(run: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "fabric.rollout")
+    assert storage.held(path).startswith(f"pid {os.getppid()} on ")
+    run("localhost", state="reported", fail=False)
+    assert storage.held(path) == ""

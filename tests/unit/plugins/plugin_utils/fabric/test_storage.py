@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 PREAMBLE = """
@@ -97,3 +102,49 @@ def test_the_lock_needs_no_space(tmp_path: Path) -> None:
     done = in_tmpfs(tmp_path, code)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"another run is writing it \(unknown process\); wait for it to end$", done.stdout)
+
+
+# --- a run of many tasks ---
+
+
+def test_a_mark_names_another_run_until_its_process_has_ended(tmp_path: Path) -> None:
+    path, me = str(tmp_path / "fabric.rollout"), os.getpid()
+    assert storage.held(path) == ""
+    storage.mark(path, "2026-11-29T19:00:00Z", me)
+    assert storage.held(path) == (
+        f"pid {me} on {socket.gethostname()} since 2026-11-29T19:00:00Z ({path}.lock.{socket.gethostname()}.{me})"
+    )
+    assert storage.held(path, me) == "", "not by itself"
+    with subprocess.Popen(["sleep", "60"]) as other:
+        storage.mark(path, "now", other.pid)
+        assert storage.held(path, me).startswith(f"pid {other.pid} on ")
+        storage.unmark(path, me)
+        storage.unmark(path, me)
+        other.kill()
+    assert storage.held(path) == "", "its process is gone"
+    assert len(list(tmp_path.iterdir())) == 1, "the question changes nothing"
+    storage.mark(path, "now", me)
+    assert [file.name for file in tmp_path.iterdir()] == [f"fabric.rollout.lock.{socket.gethostname()}.{me}"]
+
+
+@pytest.mark.parametrize(
+    ("content", "holder"),
+    [
+        # A later process has its PID.
+        ({"pid": os.getpid(), "host": socket.gethostname(), "since": "now", "started": "1"}, ""),
+        ({"pid": 1, "host": "other", "since": "now", "started": "1"}, "pid 1 on other since now"),
+        ("{", "unknown process"),
+        ([], "unknown process"),
+    ],
+)
+def test_a_mark_of_another_host_or_without_a_meaning_counts(tmp_path: Path, content: object, holder: str) -> None:
+    file = tmp_path / "fabric.rollout.lock.other.1"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    assert storage.held(str(tmp_path / "fabric.rollout")) == (f"{holder} ({file})" if holder else "")
+
+
+def test_the_lock_of_one_task_is_held_for_that_task(tmp_path: Path) -> None:
+    path = str(tmp_path / "fabric.json")
+    with storage.locked(path, "now"):
+        assert storage.held(path) == f"pid {os.getpid()} on {socket.gethostname()} since now ({path}.lock)"
+    assert storage.held(path) == ""
