@@ -37,8 +37,8 @@ class ActionModule(GuardedAction):
         arguments = {key: value for key, value in self._task.args.items() if key not in ("fabric_file", "cluster")}
         try:
             check_controller(host, self._trays(task_vars))
-            if options["state"] == "spares_present":
-                arguments["blocks"] = _blocks(options["fabric_file"], options["cluster"])
+            if options["state"] == "spares_present" or options["clique_test"]:
+                arguments["blocks"] = _blocks(options["fabric_file"], options["cluster"], bool(options["clique_test"]))
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         end = _end(options, len(arguments.get("blocks", ())))
@@ -57,11 +57,11 @@ class ActionModule(GuardedAction):
         return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 
 
-def _blocks(path: str, name: str | None) -> list[dict[str, Any]]:
-    """The blocks with the NodeNames of their trays, in natural order."""
+def _blocks(path: str, name: str | None, by_clique: bool) -> list[dict[str, Any]]:
+    """The blocks with the NodeNames of their trays, in natural order; by_clique: under the names of the cliques."""
     fabric = fabric_file.load(path)
     return [
-        {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
+        {"name": block.clique if by_clique else block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
         for block in fabric.slurm_blocks(clusters.require(fabric, name, path))
         if block.clique
     ]
@@ -70,4 +70,8 @@ def _blocks(path: str, name: str | None) -> list[dict[str, Any]]:
 def _end(options: Arguments, blocks: int) -> float:
     """Seconds that lie above all that the module may wait for."""
     rounds = -(-len(options["nodes"] or ()) // MAX_TESTS) if options["test"] else 0
-    return options["wait"] + rounds * options["test_timeout"] + (_CALLS + 2 * blocks) * options["timeout"] + _REST
+    if options["clique_test"]:
+        rounds += -(-blocks // MAX_TESTS)
+    # Of each block its reservations are changed, or created and deleted.
+    calls = _CALLS + (4 if options["clique_test"] else 2) * blocks
+    return options["wait"] + rounds * options["test_timeout"] + calls * options["timeout"] + _REST

@@ -21,6 +21,8 @@ description:
   - With O(state=spares_present), O(active) trays of each block run jobs, such as 16 of 18, and the others are in the
     reservation C(nvlink_spare_BLOCK). A drained or down tray does not count as active, so a spare of its block
     replaces it. When it comes back, it becomes the spare. Only Slurm keeps the list of spares.
+  - With O(clique_test) a further job then runs on all tested trays of a clique together with its idle trays, in a
+    reservation that Slurm refuses where jobs run. If it fails, the tested trays are drained again.
   - Reservations with other names are never changed.
 options:
   state:
@@ -79,12 +81,24 @@ options:
     description: Seconds that O(test) may take on one node, for O(state=resumed).
     type: float
     default: 120
+  clique_test:
+    description:
+      - A program with its arguments, for O(state=resumed), such as one that sends data over NVLink. After O(test), one
+        job for each clique of O(fabric_file) runs it once on each of the clique's trays in O(nodes) and on each of its
+        idle trays, spares among them. It has O(test_timeout) seconds as well.
+      - A clique with one of O(nodes) and no idle tray is not tested and is listed in RV(untested); the tray is resumed.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller, required for O(state=spares_present).
+      - Path of the fabric file on the Ansible controller, required for O(state=spares_present) and O(clique_test).
     type: path
   blocks:
-    description: The blocks in O(fabric_file), with the NodeNames of their trays. Set by the action plugin.
+    description:
+      - The blocks in O(fabric_file), with the NodeNames of their trays. Set by the action plugin. For O(clique_test)
+        they have the names of the cliques.
     type: list
     elements: dict
     suboptions:
@@ -100,6 +114,14 @@ options:
   active:
     description: How many trays of each block run jobs, from 1, required for O(state=spares_present).
     type: int
+  unfit:
+    description:
+      - NodeNames of trays that must not run jobs, such as those with an error of the last verdict, for
+        O(state=spares_present). They do not count as active, and a spare among them stays in its reservation.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   user:
     description: The user who may run jobs on spares, for O(state=spares_present).
     type: str
@@ -188,6 +210,12 @@ failed_tests:
   returned: success
   type: dict
   sample: {r01t06: its test nvidia-smi failed (it ended with 9)}
+untested:
+  description: A sentence for each clique in which O(clique_test) did not run.
+  returned: success
+  type: list
+  elements: str
+  sample: ["no idle tray in clique r01: not tested together"]
 text:
   description: The result as lines of text, one for all nodes and one for each change.
   returned: success
@@ -201,15 +229,16 @@ from dataclasses import asdict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, programs, spares
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clique_test, nodes, programs, spares
 
 DRAINING = ("drained", "resumed", "adopted")
 # States, and the options that have a meaning for them alone; any other option has one for all states.
 OPTIONS_OF = {
     DRAINING: ("nodes", "reason"),
     ("drained",): ("wait", "unless_up"),
-    ("resumed",): ("any_reason", "test", "test_user", "test_timeout"),
-    ("spares_present",): ("fabric_file", "cluster", "active", "user"),
+    ("resumed",): ("any_reason", "test", "test_user", "test_timeout", "clique_test"),
+    ("spares_present",): ("active", "user", "unfit"),
+    ("spares_present", "resumed"): ("fabric_file", "cluster"),
 }
 ARGUMENTS: dict[str, Specification] = {
     "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
@@ -221,9 +250,11 @@ ARGUMENTS: dict[str, Specification] = {
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
     "test_timeout": {"type": "float", "default": 120},
+    "clique_test": {"type": "list", "elements": "str", "default": []},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "active": {"type": "int"},
+    "unfit": {"type": "list", "elements": "str", "default": []},
     "user": {"type": "str", "default": "root"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
@@ -252,6 +283,9 @@ def misplaced(params: Arguments) -> str:
     for option in [option for states, options in OPTIONS_OF.items() if state not in states for option in options]:
         if params[option] != ARGUMENTS[option].get("default"):
             return f"slurm_nodes, option {option}: has no meaning for state {state}, leave it out."
+    if state == "resumed" and bool(params["clique_test"]) != bool(params["fabric_file"]):
+        problem = "is missing, clique_test needs it" if params["clique_test"] else "has a meaning for clique_test alone"
+        return f"slurm_nodes, option fabric_file: {problem}."
     if state == "spares_present" and params["active"] < 1:
         return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."
     return ""
@@ -261,9 +295,9 @@ def run(params: Arguments, check: bool) -> nodes.Outcome:
     """Do what the state needs; with ``check`` only plan it."""
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     state, names = params["state"], params["nodes"]
+    blocks = {block["name"]: block["nodes"] for block in params["blocks"] or []}
     if state not in DRAINING:
-        blocks = {block["name"]: block["nodes"] for block in params["blocks"] or []}
-        return spares.keep(slurm, blocks, params["active"] or 0, params["user"], check)
+        return spares.keep(slurm, blocks, params["active"] or 0, params["user"], check, params["unfit"])
     why = nodes.OURS + params["reason"]
     if not names:
         return nodes.Outcome()
@@ -271,7 +305,9 @@ def run(params: Arguments, check: bool) -> nodes.Outcome:
         return nodes.drain(slurm, names, why, params["wait"], check, params["unless_up"])
     if state == "adopted":
         return nodes.adopt(slurm, names, why, check)
-    test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
+    user, seconds = params["test_user"], params["test_timeout"]
+    of_clique = clique_test.CliqueTest(nodes.Test(tuple(params["clique_test"]), user, seconds), blocks)
+    test = nodes.Test(tuple(params["test"]), user, seconds, of_clique.run if params["clique_test"] else None)
     return nodes.resume(slurm, names, why, test, check, params["any_reason"])
 
 

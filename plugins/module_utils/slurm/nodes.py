@@ -14,7 +14,7 @@ include a drained node). The reservation ends by itself if the run is killed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
@@ -58,11 +58,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Test:
-    """A program that must exit with 0 on a node before it is resumed; no test if ``command`` is empty."""
+    """A program that must exit with 0 on a node before it is resumed; no test if ``command`` is empty.
+
+    together: a test of the nodes that passed, as CliqueTest.run() of clique_test.py; None for no such test.
+    """
 
     command: tuple[str, ...] = ()
     user: str = "root"
     timeout: float = 120.0
+    together: Callable[[Slurm, str, Sequence[str]], tuple[dict[str, str], list[str]]] | None = None
 
 
 @dataclass
@@ -70,7 +74,8 @@ class Outcome:
     """What was done, or would be done.
 
     ``changes``: sentences. ``unknown_nodes``: names that slurmctld does not know. ``running_jobs``: node -> job IDs.
-    ``drained_by_others``: node -> the reason in Slurm. ``failed_tests``: node -> why its test failed.
+    ``drained_by_others``: node -> the reason in Slurm. ``failed_tests``: node -> why its test failed. ``untested``: a
+    sentence for each clique of which no other tray took part in the test.
     """
 
     changes: list[str] = field(default_factory=list)
@@ -78,6 +83,7 @@ class Outcome:
     running_jobs: dict[str, list[str]] = field(default_factory=dict)
     drained_by_others: dict[str, str] = field(default_factory=dict)
     failed_tests: dict[str, str] = field(default_factory=dict)
+    untested: list[str] = field(default_factory=list)
 
 
 def parse(text: str) -> dict[str, Node]:
@@ -151,9 +157,11 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
         if node.cause in (why, UNPROVEN) or (any_reason and node.cause.startswith(OURS))
     ]
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if name not in mine}
-    if mine and test.command and not check:
+    if mine and (test.command or test.together) and not check:
         reasons = {name: _after_failure(known[name], why) for name in mine}
-        outcome.failed_tests = _test_and_resume(slurm, mine, test, {name: known[name] for name in mine}, reasons)
+        outcome.failed_tests, outcome.untested = _test_and_resume(
+            slurm, mine, test, {name: known[name] for name in mine}, reasons
+        )
     elif mine and not check:
         _undrain(slurm, {name: known[name] for name in mine})
     outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.failed_tests]
@@ -181,51 +189,58 @@ def _after_failure(node: Node, why: str) -> str:
 
 def _test_and_resume(
     slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node], reasons: Mapping[str, str]
-) -> dict[str, str]:
-    """Node -> why it is drained again, with its reason. On any error no untested node is open to other users' jobs."""
+) -> tuple[dict[str, str], list[str]]:
+    """(node -> why it is drained again, with its reason; Outcome.untested).
+
+    On any error no untested node is open to other users' jobs.
+    """
     reservation = f"nvlink_test_{os.getpid()}"
-    rounds = -(-len(names) // MAX_TESTS)
-    minutes = int((test.timeout * rounds + slurm.timeout) / 60) + 2
+    rounds = -(-len(names) // MAX_TESTS) * (2 if test.together else 1)
+    minutes = int((test.timeout * rounds + 3 * slurm.timeout) / 60) + 2
     made = slurm.reserve(reservation, names, test.user, str(minutes), "MAINT,IGNORE_JOBS")
     if made.rc != 0:
         raise SlurmError(
             f"The reservation for the test of {fold(names)} cannot be created ({made.reason.rstrip('.')}): allow root"
             " to create reservations, or test by hand; the nodes stay drained."
         )
-    failed = dict.fromkeys(names, "its test did not end")
+    failed, untested = dict.fromkeys(names, "its test did not end"), list[str]()
     try:
         _undrain(slurm, known)
         away = _unresponsive(slurm, names)
         failed.update(dict.fromkeys(away, "slurmd does not answer slurmctld"))
-        here = [name for name in names if name not in away]
-        for name, ran in zip(here, _run_tests(slurm, here, reservation, test)):
-            if ran.rc == 0:
-                del failed[name]
-            else:
-                failed[name] = f"its test {test.command[0]} failed ({ran.reason.rstrip('.')})"
+        passed = here = [name for name in names if name not in away]
+        if test.command:
+            ran = dict(zip(here, _run_tests(slurm, here, reservation, test)))
+            passed = [name for name in here if ran[name].rc == 0]
+            why = f"its test {test.command[0]} failed"
+            failed.update((name, f"{why} ({ran[name].reason.rstrip('.')})") for name in here if name not in passed)
+        if test.together and passed:
+            together, untested = test.together(slurm, reservation, passed)
+            failed.update(together)
+            passed = [name for name in passed if name not in together]
+        for name in passed:
+            del failed[name]
     finally:
         for reason in sorted({reasons[name] for name in failed}):
             _update(
                 slurm, [name for name in sorted(failed) if reasons[name] == reason], "state=drain", f"reason={reason}"
             )
         slurm.release(reservation)
-    return failed
+    return failed, untested
 
 
 def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
     """The test's result on each node. Concurrently, since one by one the trays of 576 racks would take hours."""
-    limit = int(test.timeout / 60) + 1
+    words = [srun_words(reservation, [name], test) for name in names]
+    return slurm.call_each("srun", words, test.timeout, MAX_TESTS)
+
+
+def srun_words(reservation: str, names: Sequence[str], test: Test) -> list[str]:
+    """The arguments of srun for one task of the test on each of these nodes."""
     who = [] if test.user == "root" else [f"--uid={test.user}"]
-    words = [
-        f"--reservation={reservation}",
-        "--nodes=1",
-        "--ntasks=1",
-        f"--time={limit}",
-        "--chdir=/",
-        "--",
-        *test.command,
-    ]
-    return slurm.call_each("srun", [[*who, f"--nodelist={name}", *words] for name in names], test.timeout, MAX_TESTS)
+    place = [f"--nodelist={fold(names)}", f"--reservation={reservation}", f"--nodes={len(names)}"]
+    limits = [f"--ntasks={len(names)}", "--ntasks-per-node=1", f"--time={int(test.timeout / 60) + 1}", "--chdir=/"]
+    return [*who, *place, *limits, "--", *test.command]
 
 
 def _unresponsive(slurm: Slurm, names: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
         "spares_absent": f"No block has spare trays: {reservations}",
         "spares_present": f"Up to {active} of each of {blocks} run jobs, the others are spares: {reservations}",
     }
-    return [f"{sentences[arguments['state']]}.", *changes]
+    return [f"{sentences[arguments['state']]}.", *changes, *(result.get("untested") or ())]
 
 
 def _drained(given: Sequence[str], result: Result, changes: list[str], check: bool) -> list[str]:

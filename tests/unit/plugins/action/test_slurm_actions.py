@@ -416,11 +416,23 @@ def test_the_blocks_are_those_of_the_cluster(
     assert asked == [{"state": "spares_present", "active": 1, "blocks": [{"name": "r01", "nodes": nodes}]}]
 
 
+def test_a_test_of_cliques_has_their_names(run_action: Any, answer: Any, tmp_path: Path) -> None:
+    asked = answer(none={"changed": False, "untested": ["no idle tray in clique r01: not tested together"]})
+    options = {"state": "resumed", "nodes": ["r01t01"], "reason": "resume", "clique_test": ["true"]}
+    result = run_action(NodesAction, fabric_file=clustered(tmp_path), **options)
+    assert asked == [{**options, "blocks": [{"name": "r01", "nodes": ["r01t01", "r01t02"]}]}]
+    assert result["text"][-1] == "no idle tray in clique r01: not tested together"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"state": "drained", "active": 16}, "option active: has no meaning for state drained"),
-        ({"state": "resumed", "fabric_file": "f.json"}, "option fabric_file: has no meaning for state resumed"),
+        ({"state": "resumed", "fabric_file": "f.json"}, "option fabric_file: has a meaning for clique_test alone"),
+        ({"state": "resumed", "clique_test": ["x"]}, "option fabric_file: is missing, clique_test needs it"),
+        ({"state": "resumed", "clique_test": ["x"], "fabric_file": "f.json"}, ""),
+        ({"state": "drained", "clique_test": ["x"]}, "option clique_test: has no meaning for state drained"),
+        ({"state": "resumed", "unfit": ["n1"]}, "option unfit: has no meaning for state resumed"),
         ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
         ({"state": "drained", "user": "root"}, ""),
     ],

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clique_test, nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
@@ -96,6 +98,94 @@ def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
     assert outcome.changes == []
 
 
+class Together(Programs):
+    """Two trays of the rack return; t01 and t02 are drained, t03 and t04 are idle, t05 is busy, t06 is a spare."""
+
+    CLIQUES: ClassVar = {"r01": NAMES[:6], "r02": ["r02t01"]}
+
+    def __init__(self, folder: Path, srun: str, others: str = "IDLE", refuses: str = "nothing") -> None:
+        super().__init__(folder)
+        drained = f"IDLE+DRAIN Reason={WHY} [root@2026-11-21T15:10:00]"
+        states = [drained, drained, others, others, "ALLOCATED", "IDLE+RESERVED", *["IDLE+DRAIN Reason=x"] * 12]
+        rows = [f"NodeName={name} State={state}\n" for name, state in zip(NAMES, states)]
+        (folder / "nodes").write_text("".join(rows))
+        spare = "ReservationName=nvlink_spare_r01 Nodes=r01t06 Users=root" if others == "IDLE" else ""
+        scontrol = f"""echo "$*" >> {self.called}
+            case "$*" in *"show nodes"*) cat {folder}/nodes;; *"show reservation"*) echo "{spare}";;
+            *{refuses}*) echo "Requested nodes are busy" >&2; exit 1;; esac"""
+        called = f'echo "srun $*" >> {self.called}; {srun}'
+        slurm_fake.programs(folder, scontrol=scontrol, srun=called, scancel=f'echo "scancel $*" >> {self.called}')
+
+    def resume(self, timeout: float = 10, trays: int = 2) -> tuple[nodes.Outcome, list[str]]:
+        together = clique_test.CliqueTest(nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
+        test = nodes.Test((), timeout=timeout, together=together.run)
+        outcome = nodes.resume(Slurm(str(self.folder), 1), NAMES[:trays], WHY, test, check=False)
+        return outcome, [line for line in self.updates if "show" not in line]
+
+
+def test_trays_that_return_are_tested_with_the_idle_trays_of_their_clique_by_one_job(tmp_path: Path) -> None:
+    outcome, called = Together(tmp_path, "exit 0").resume()
+    assert (outcome.failed_tests, outcome.untested) == ({}, [])
+    assert outcome.changes == ["r01t01: resumed", "r01t02: resumed"]
+    name = f"nvlink_test_{os.getpid()}"
+    assert [line.partition(" Duration")[0] for line in called] == [
+        f"create reservation ReservationName={name} Nodes=r01t[01-02] StartTime=now",
+        "update nodename=r01t[01-02] state=undrain",
+        f"create reservation ReservationName={name}_r01 Nodes=r01t[01-04,06] StartTime=now",
+        f"srun --uid=op --nodelist=r01t[01-04,06] --reservation={name}_r01 --nodes=5 --ntasks=5"
+        " --ntasks-per-node=1 --time=1 --chdir=/ -- bandwidth",
+        f"scancel --reservation={name}_r01",
+        f"delete ReservationName={name}_r01",
+        f"delete ReservationName={name}",
+    ]
+    assert called[2].endswith("Users=op Flags=MAINT"), "Slurm refuses it where a job runs"
+
+
+@pytest.mark.parametrize(
+    ("srun", "why"), [("echo 'no multicast' >&2; exit 9", "no multicast"), ("exec sleep 60", "no answer in time")]
+)
+def test_a_failed_test_with_the_clique_drains_the_trays_that_return(tmp_path: Path, srun: str, why: str) -> None:
+    """A hung one ends at its time limit, and its job is cancelled."""
+    outcome, called = Together(tmp_path, srun).resume(timeout=1)
+    reason = f"its test bandwidth with clique r01 failed ({why})"
+    assert outcome.failed_tests == dict.fromkeys(NAMES[:2], reason)
+    assert outcome.changes == []
+    assert called[-4].startswith("scancel --reservation=nvlink_test_")
+    assert called[-2] == f"update nodename=r01t[01-02] state=drain reason={nodes.UNPROVEN}"
+
+
+@pytest.mark.parametrize(
+    ("others", "refuses", "untested"),
+    [
+        # Drained, and reserved by a person, whose reservation MAINT would overlap.
+        ("IDLE+DRAIN", "nothing", "no idle tray in clique r01: not tested together"),
+        ("IDLE+RESERVED", "nothing", "no idle tray in clique r01: not tested together"),
+        ("IDLE", "_r01", "clique r01: not tested together (Requested nodes are busy)"),
+    ],
+)
+def test_a_clique_without_an_idle_tray_is_named_and_not_tested(
+    tmp_path: Path, others: str, refuses: str, untested: str
+) -> None:
+    outcome, called = Together(tmp_path, "exit 9", others, refuses).resume(trays=1)
+    assert (outcome.untested, outcome.failed_tests) == ([untested], {})
+    assert outcome.changes == ["r01t01: resumed"]
+    assert not [line for line in called if line.startswith(("srun", "scancel"))]
+
+
+def test_trays_that_return_are_tested_together_where_no_other_is_idle(tmp_path: Path) -> None:
+    outcome, called = Together(tmp_path, "exit 9", "ALLOCATED").resume()
+    assert (outcome.untested, list(outcome.failed_tests)) == ([], NAMES[:2])
+    assert "--nodelist=r01t[01-02] " in next(line for line in called if line.startswith("srun"))
+
+
+def test_a_test_with_the_clique_that_cannot_run_drains_the_trays_again(tmp_path: Path) -> None:
+    programs = Together(tmp_path, "exit 0")
+    (tmp_path / "srun").unlink()
+    with pytest.raises(SlurmError, match="There is no srun"):
+        programs.resume()
+    assert f"update nodename=r01t[01-02] state=drain reason={nodes.UNPROVEN}" in programs.updates
+
+
 def test_a_long_wait_for_jobs_polls_soon_at_first_and_then_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each poll makes slurmctld list all jobs of the site, and a drain may wait for hours."""
     now, polled = 100.0, list[float]()
@@ -165,6 +255,8 @@ def known(**states: str) -> dict[str, Node]:
         ({}, ("r01t18",), [name for name in NAMES if name != "r01t03"], ("r01t03", "r01t18")),
         # A broken tray is no spare.
         ({"r01t18": "DOWN"}, ("r01t17", "r01t18"), (), ("r01t17",)),
+        # A free spare becomes active before one with a job.
+        ({"r01t03": "DOWN"}, ("r01t17", "r01t18"), ("r01t17",), ("r01t17",)),
     ],
 )
 def test_eighteen_trays_keep_sixteen_for_jobs(
@@ -178,18 +270,21 @@ def test_eighteen_trays_keep_sixteen_for_jobs(
     reserved=st.sets(st.sampled_from(NAMES)),
     busy=st.sets(st.sampled_from(NAMES)),
     active=st.integers(1, 20),
+    unfit=st.sets(st.sampled_from(NAMES)),
 )
 def test_the_number_of_active_trays_is_kept_and_a_second_run_changes_nothing(
-    states: list[str], reserved: set[str], busy: set[str], active: int
+    states: list[str], reserved: set[str], busy: set[str], active: int, unfit: set[str]
 ) -> None:
     now = known(**dict(zip(NAMES, states)))
-    chosen = spares.choose(NAMES, now, reserved, busy, active)
-    usable = {name for name in NAMES if not {"DRAIN", "DOWN"} & now[name].words}
-    assert set(chosen) <= usable
-    assert len(usable) - len(chosen) == min(active, len(usable))
+    chosen = spares.choose(NAMES, now, reserved, busy, active, unfit)
+    available = {name for name in NAMES if not {"DRAIN", "DOWN"} & now[name].words}
+    usable, fit = available - unfit, set(chosen) - unfit
+    assert set(chosen) <= available
+    assert set(chosen) & unfit == available & unfit & reserved, "an unfit spare stays, an unfit tray becomes none"
+    assert len(usable) - len(fit) == min(active, len(usable))
     kept = reserved & usable
-    assert kept <= set(chosen) or set(chosen) <= kept, "no spare is exchanged without need"
-    assert spares.choose(NAMES, now, chosen, busy, active) == chosen
+    assert kept <= fit or fit <= kept, "no spare is exchanged without need"
+    assert spares.choose(NAMES, now, chosen, busy, active, unfit) == chosen
 
 
 def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
