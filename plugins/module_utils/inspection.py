@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages, processes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import limits, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
@@ -90,13 +90,16 @@ def _of_controller(options: Arguments) -> dict[str, Any]:
 
 
 def inspect_slurm(slurm: Slurm) -> dict[str, Any]:
-    """Version and ports of slurmctld; `problem` where it is not installed or does not answer."""
-    found: dict[str, Any] = {"version": None, "slurmd_port": None, "slurmctld_port": None, "problem": None}
+    """Version, ports and limits of slurmctld; `problem` where it is not installed or does not answer."""
+    found: dict[str, Any] = dict.fromkeys(("version", "slurmd_port", "slurmctld_port", "problem"))
+    found["limits"] = []
     try:
-        found["version"] = rules.show_version(slurm.version())
+        version = slurm.version()
+        found["version"] = rules.show_version(version)
         config = slurm.config()
         found["slurmd_port"] = _port(config.get("slurmdport", ""))
         found["slurmctld_port"] = _port(config.get("slurmctldport", ""))
+        found["limits"] = limits.read(slurm, version, config, slurm.records("partitions"), slurm.shown())
     except SlurmError as error:
         return {**found, "problem": str(error)}
     return found

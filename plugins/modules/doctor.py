@@ -298,6 +298,10 @@ slurm:
     slurmctld_port:
       description: SlurmctldPort.
       type: int
+    limits:
+      description: Cases of the finding C(slurm_feature_limited).
+      type: list
+      elements: str
     problem:
       description: Why it did not answer.
       type: str

@@ -144,6 +144,10 @@ survey:
     unanswered:
       description: Why it printed nothing, empty otherwise.
       type: str
+    limits:
+      description: Cases of the finding C(slurm_feature_limited).
+      type: list
+      elements: str
     jobs:
       description: The jobs that have nodes, each with C(id), C(user), C(partition) and C(nodes).
       type: raw

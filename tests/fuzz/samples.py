@@ -144,6 +144,7 @@ SLURM_SURVEY = {
     "site_partitions": {"all": "slurm.conf"},
     "records": {"qos": "gold|5\n", "assoc": "a|||gold\na|b||\n", "tres": "cpu|\ngres|gpu\n"},
     "unanswered": "",
+    "limits": [],
     "texts": {
         "topology.yaml": TOPOLOGY_YAML,
         "topology.yaml.previous": TOPOLOGY_YAML,

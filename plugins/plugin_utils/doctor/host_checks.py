@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import limits
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix, unanswered
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
@@ -178,8 +179,12 @@ def _versions(_host: str, report: Report, _site: Site) -> Found:
 
 def _slurm(_host: str, report: Report, _site: Site) -> Found:
     slurm = mapped(report.host.get("slurm"))
-    if slurm:
-        yield (WARNING, sentence(slurm["problem"], 300)) if slurm.get("problem") else (OK, "")
+    found = limits.findings(map(str, as_list(slurm.get("limits"))), str(slurm.get("version")))
+    if slurm.get("problem"):
+        yield WARNING, sentence(slurm["problem"], 300)
+    elif slurm and not found:
+        yield OK, ""
+    yield from ((WARNING, worded(row)["message"]) for row in found)
 
 
 # --------------------------------------------------------------------------------------------------------------- ports

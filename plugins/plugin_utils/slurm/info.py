@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import limits
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import segment_limit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, FILE_NAMES, YAML, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import from_shown
@@ -53,6 +54,7 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
     findings += observed.duplicate
     findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(observed.style, observed.config, observed.settings, observed.includes_ours)
+    findings += limits.findings(observed.limits, observed.version_text)
     shown = topology and {
         "name": topology.name,
         "cluster_default": topology.cluster_default,

@@ -43,7 +43,7 @@ class Observed:
     settings, node_topologies, site_partitions, includes_ours, includes_tiers: as of conf.read_slurm_conf().
     texts: name -> text of the files of this collection that exist (surveying.texts). checksums: name -> SHA-256.
     acting: the active controller, where the host is a standby. partition_records: as scontrol shows them. records,
-    unanswered: what sacctmgr has printed, if it was asked, and why it has not.
+    unanswered: what sacctmgr has printed, if it was asked, and why it has not. limits: as of limits.read().
     """
 
     conf_dir: str
@@ -68,6 +68,7 @@ class Observed:
     includes_tiers: bool = False
     records: Mapping[str, str] = field(default_factory=dict)
     unanswered: str = ""
+    limits: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, rows: Any) -> Observed:
@@ -92,6 +93,7 @@ class Observed:
                     Job(row["id"], row["user"], row["partition"], tuple(names_of(row["nodes"]))) for row in jobs
                 ),
                 partition_records=tuple(partitions),
+                limits=tuple(map(str, rows["limits"])),
                 **given,
             )
 

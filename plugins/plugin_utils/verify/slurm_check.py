@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import limits
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -29,8 +30,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import se
 _REPORTED_HERE = frozenset({"slurm_block_overlap", "tray_unplaced", "slurm_no_blocks"})
 
 
-# Of the other warnings slurm_topology_info is the place; these two say that the verdict may change at any moment.
-_WARNINGS_REPORTED = frozenset({"slurm_topology_differs", "slurm_topology_other_writer"})
+# Of the other warnings slurm_topology_info is the place; these say that the verdict may change at any moment, or that a
+# job of a broken tray may not get the spare.
+_WARNINGS_REPORTED = frozenset({"slurm_topology_differs", "slurm_topology_other_writer", limits.CODE})
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

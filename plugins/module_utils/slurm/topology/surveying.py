@@ -23,7 +23,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, rules, scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, conf_folder, limits, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     MAIN,
     POLICY_NAME,
@@ -82,6 +82,7 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
     acting = active_controller(slurm, config)
     _require_same(conf_dir, version, config, acting)
     nodes, partitions = slurm.records("nodes"), slurm.records("partitions")
+    shown = slurm.shown()
     records, unanswered = {}, ""
     if change["columns"] and not acting and "slurmdbd" in config.get("accountingstoragetype", ""):
         try:
@@ -103,7 +104,8 @@ def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:
         "texts": texts(conf_dir, change["files"]),
         "checksums": sums,
         "running": scontrol.documents(slurm.topologies(version)),
-        "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in slurm.shown()],
+        "shown": [{**asdict(line), "nodes": fold(line.nodes), "size": line.size or 0} for line in shown],
+        "limits": limits.read(slurm, version, config, partitions, shown),
         "nodes": [
             {key: record.get(key, "") for key in ("NodeName", "NodeHostName", "NodeAddr", "State", "Reason")}
             for record in nodes

@@ -73,6 +73,7 @@ SURVEY = {
     "site_partitions": {},
     "records": {},
     "unanswered": "",
+    "limits": [],
     "texts": {},
     "checksums": {"topology.yaml": ""},
     "running": [],

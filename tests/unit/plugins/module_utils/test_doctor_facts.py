@@ -60,6 +60,7 @@ def test_slurmctld_is_read_with_its_ports(tmp_path: Path) -> None:
         "slurmd_port": 6818,
         "slurmctld_port": 6817,
         "problem": None,
+        "limits": [],
     }
     trays.script(tmp_path / "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     down = inspection.inspect_slurm(Slurm(str(tmp_path)))

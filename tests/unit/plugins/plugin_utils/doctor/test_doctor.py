@@ -270,6 +270,10 @@ def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
         is_tray=False, slurm={"version": "24.11.5", "problem": "scontrol show config failed: check slurmctld."}
     )
     assert found(Site({}, {"ctl": down}))[0][:3] == ("slurm", WARNING, "ctl")
+    limited = {"version": "25.11.4", "problem": None, "limits": ["timeout", "x" * 99]}
+    [row] = found(Site({}, {"ctl": report(is_tray=False, slurm=limited)}))
+    assert row[:3] == ("slurm", WARNING, "ctl")
+    assert "Slurm 25.11.4 waits SlurmdTimeout again" in row[3]
 
 
 def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound() -> None:

@@ -497,6 +497,14 @@ def test_test_jobs_fail_only_where_the_blocks_promise_otherwise(world: World) ->
     assert [row[1] for row in rows(world.verdict())] == ["slurm_blocks_differ"]
 
 
+def test_a_feature_of_slurm_that_is_limited_is_a_warning_of_the_verdict(world: World) -> None:
+    world.says("slurm_conf_advice", "The place of other warnings is slurm_topology_info.")
+    assert world.verdict()["failures"] == []
+    world.says("slurm_feature_limited", "Upgrade to 26.05.")
+    [row] = world.verdict()["failures"]
+    assert (row["code"], row["severity"], row["message"]) == ("slurm_feature_limited", "warning", "Upgrade to 26.05.")
+
+
 def test_a_skipped_layer_has_its_reason(world: World) -> None:
     quick = world.verdict(quick=True, reports={})
     assert quick["failures"] == []
