@@ -61,7 +61,10 @@ def _blocks(path: str, name: str | None, by_clique: bool) -> list[dict[str, Any]
     """The blocks with the NodeNames of their trays, in natural order; by_clique: under the names of the cliques."""
     fabric = fabric_file.load(path)
     return [
-        {"name": block.clique if by_clique else block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
+        {
+            "name": block.clique if by_clique else block.name,
+            "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays],
+        }
         for block in fabric.slurm_blocks(clusters.require(fabric, name, path))
         if block.clique
     ]

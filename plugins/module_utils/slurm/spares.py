@@ -80,9 +80,7 @@ def keep(
     return nodes.Outcome(changes=[describe(change) for change in changes])
 
 
-def plan(
-    slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int, unfit: Collection[str] = ()
-) -> list[Change]:
+def plan(slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int, unfit: Collection[str] = ()) -> list[Change]:
     """The reservations that change. ``active`` 0: no spares, every reservation of ours is deleted."""
     known, existing = nodes.survey(slurm), reservations(slurm)
     busy = {node for job in slurm.jobs() for node in job.nodes}

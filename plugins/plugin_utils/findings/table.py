@@ -784,18 +784,19 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " correct fabric_slurm_node and run discover and accept",
         "slurm_hardware_assumed": "The hardware of a tray was never read or is impossible, so its line is the usual"
         " one or stays; bring the tray up, run slurmd -C there, and run the role slurm again",
-        "slurm_feature_limited": "A feature of Slurm that the site uses works with limits, as its setting is in the wrong"
-        " line or the release is older; correct the line, or plan the upgrade that the finding names",
+        "slurm_feature_limited": "A feature of Slurm that the site uses works with limits, as its setting is in the"
+        " wrong line or the release is older; correct the line, or plan the upgrade that the finding names",
         "slurm_feature_limited.expedite": "enable_expedited_requeue is in SchedulerParameters, where slurmctld does not"
         " read it, so sbatch --requeue=expedite is refused: move it to SlurmctldParameters and run scontrol"
         " reconfigure.",
-        "slurm_feature_limited.timeout": "With each scontrol reconfigure Slurm {version} waits SlurmdTimeout again for a"
-        " tray that does not answer, so its job gets the spare late or never: reconfigure seldom, or upgrade to 26.05.",
+        "slurm_feature_limited.timeout": "With each scontrol reconfigure Slurm {version} waits SlurmdTimeout again for"
+        " a tray that does not answer, so its job gets the spare late or never: reconfigure seldom, or upgrade to"
+        " 26.05.",
         "slurm_feature_limited.reservation": "The backfill scheduler of Slurm {version} may plan jobs wrongly after"
         " trays of a reservation were exchanged, as of one for spares: upgrade to 26.05.",
-        "slurm_feature_limited.partitions": "A job that names several partitions waits in all of them where the topology"
-        " refuses it in one, and partitions of single blocks exist: upgrade Slurm {version} to 25.11.1, or name one"
-        " partition in each job.",
+        "slurm_feature_limited.partitions": "A job that names several partitions waits in all of them where the"
+        " topology refuses it in one, and partitions of single blocks exist: upgrade Slurm {version} to 25.11.1, or"
+        " name one partition in each job.",
         "slurm_feature_limited.channels": "Slurm {version} swaps two arguments of --network=unique-channel-per-segment,"
         " so segments do not get a channel each: upgrade to 25.11.4, or do not use that option.",
         "slurm_conf_advice": "A setting or file of Slurm lets jobs do what they should not; correct the line or"
