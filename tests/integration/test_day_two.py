@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import descendants
 
 from . import pages
@@ -239,7 +240,9 @@ def test_a_driver_rollout_continues_after_a_killed_run_and_a_dead_tray(whole: Si
     rollout, resume = pages.commands("docs/day-two/driver.md")
     # The run is killed once the first clique has the new driver and before anything else.
     site.hook(PAUSE)
-    killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
+    mark = str(site.folder / "fabric.rollout")
+    killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03" and "pid" in storage.held(mark))
+    assert storage.held(mark) == "", "the process of a killed run is gone"
     assert site.unfinished("driver") == {"r01a": "started", "r01b": "pending"}
     assert site.drained() == dict.fromkeys(("r01t01", "r01t02"), "nvlink: driver")
     assert (site.imex("r01t01"), site.imex("r01t03")) == ("inactive", "active")
@@ -256,6 +259,7 @@ def test_a_driver_rollout_continues_after_a_killed_run_and_a_dead_tray(whole: Si
     assert (site.unfinished("driver"), site.drained()) == ({}, {})
     assert {site.imex(f"r01t0{tray}") for tray in range(1, 5)} == {"active"}
     assert {driver(site, f"r01t0{tray}") for tray in range(1, 5)} == {"595.58.03"}
+    assert not list(site.folder.glob("fabric.rollout.lock*"))
 
 
 def driver(site: Site, tray: str) -> str:
@@ -333,6 +337,7 @@ def test_a_spare_replaces_a_broken_tray(whole: Site) -> None:
     assert spares(whole) == {}
     whole.type(reserve)
     assert spares(whole) == {"r01a": "r01t02", "r01b": NEW}
+    returns_with_its_clique(whole)
     whole.type(promote)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02"}, {"r01t03": "nvlink: broken"})
     whole.type(resume)
@@ -340,6 +345,25 @@ def test_a_spare_replaces_a_broken_tray(whole: Site) -> None:
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02", "r01b": NEW}, {})
     whole.type("ansible-playbook rackscale.nvlink.drain --tags spares -e spares_active=0")
     assert spares(whole) == {}
+
+
+def returns_with_its_clique(site: Site) -> None:
+    """r01t01 is tested together with the spare r01t02, which is idle and stays in its reservation."""
+    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t01", "state=drain", "reason=nvlink: clique")
+    options = '{"rollout_steps": ["resume"], "rollout_test_timeout": %d, "rollout_clique_test": ["bash", "-c", "%s"]}'
+    resume = "ansible-playbook rackscale.nvlink.rollout -e rollout_name=resume -e rollout_trays=r01a"
+    resume += f" -e rollout_reason=clique -e '{options}'"
+    failed = site.fails(resume % (60, "exit $((40 + SLURM_NNODES))"))
+    assert "its test bash with clique r01a failed (srun: error: " in failed
+    assert "exit code 42" in failed, "both trays of the clique took part"
+    assert site.drained() == {"r01t01": "nvlink: test failed"}
+    started = time.monotonic()
+    assert "with clique r01a failed (no answer in time)" in site.fails(resume % (5, "sleep 600"))
+    assert time.monotonic() - started < 60
+    assert site.racks.exec("ctl", "squeue", "-h").stdout == ""
+    assert "nvlink_test" not in site.racks.exec("ctl", "scontrol", "show", "reservation").stdout
+    site.type(resume % (60, "test $SLURM_NNODES = 2"))
+    assert (site.drained(), spares(site)) == ({}, {"r01a": "r01t02", "r01b": NEW})
 
 
 def spares(site: Site) -> dict[str, str]:
