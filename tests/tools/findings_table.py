@@ -27,7 +27,8 @@ code in `fabric_override`; the fabric file then records the date and what the ga
 
 Search this page for the code or for words of a message, or start at the symptom. Each code is an anchor:
 `findings.md#gpu_lost`. Words in angle brackets are values. A command is what `verify` prints as remediation, with the
-names filled in; without one it prints the remedy. The lines below it are the messages of a code in further cases.
+names filled in; without one it prints the remedy. Repair is the action of the playbook `repair`, where it has one. The
+lines below it are the messages of a code in further cases.
 [Upgrade](upgrading.md#codes-of-findings) lists the codes of earlier versions.
 """
 _SEVERITIES = {"error": "Error", "warning": "Warning", "info": "Info"}
@@ -43,6 +44,7 @@ def _entry(code: str, row: Row) -> str:
     lines = [f"{_SEVERITIES[row.severity]}: {_words(row.sentence)}.", "", f"- Remedy: {_words(row.remedy)}"]
     lines += [f"- Likely cause: {_words(row.cause)}"] if row.cause else []
     lines += [f"- Command: `{row.command}`"] if row.command else []
+    lines += [f"- Repair: `{row.action}`"] if row.action != "none" else []
     lines += [f"- {_words(general(text))}" for case, text in row.messages.items() if case]
     return f'\n<a id="{code}"></a>\n### `{code}`\n\n' + "\n".join(lines) + "\n"
 

@@ -8,14 +8,23 @@ The ledger of repair has this form, and so may the journal of another change tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict, cast
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
 BEGIN, DONE, FAILED, REFUSED = "begin", "done", "failed", "refused"
+"""The states of a line."""
+
+_FIRST = b'{"at": "'
 
 
 class Line(TypedDict):
-    """One line. at: RFC 3339, in UTC. state: begin, done, failed or refused."""
+    """One line. at: RFC 3339, in UTC. incident: empty where a line is about none."""
 
     incident: str
     at: str
@@ -27,10 +36,48 @@ class Line(TypedDict):
 
 
 def read(path: str) -> list[Line]:
-    """All lines of a file; none without one. A torn last line is ignored, FabricFileError for any other bad line."""
-    raise NotImplementedError
+    """All lines of a file; none without one. FabricFileError for a line that is none.
+
+    A torn line, of a run that was killed while it wrote, is left out: it is the last one, or append() has ended it.
+    """
+    try:
+        data = atomic.bounded(path, MAX_FLEET_FILE)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage.cannot(path, "be read", error) from None
+    found = []
+    for number, text in enumerate(data.split(b"\n"), 1):
+        line = _line(text)
+        if line is not None:
+            found.append(line)
+        elif text and not _is_torn(text):
+            raise FabricFileError(f"{path}: line {number} is no line of a journal; correct it, or move the file away")
+    return found
 
 
 def append(path: str, lines: Sequence[Line]) -> None:
-    """Append lines, each of them durably."""
-    raise NotImplementedError
+    """Append lines durably, in one write; of a run that is killed there the first ones may be in the file."""
+    if lines:
+        storage.append_line(path, encode(lines))
+
+
+def encode(lines: Sequence[Line]) -> bytes:
+    """The text of lines, without the last newline."""
+    return b"\n".join(json.dumps(line, sort_keys=True).encode() for line in lines)
+
+
+def _line(text: bytes) -> Line | None:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    keys: dict[str, Any] = Line.__annotations__
+    is_line = isinstance(row, dict) and row.keys() == keys.keys() and all(isinstance(row[key], str) for key in keys)
+    return cast("Line", row) if is_line else None
+
+
+def _is_torn(text: bytes) -> bool:
+    """Whether a text is only the beginning of a line, whose first key is at and whose last one is subject."""
+    begins = text.startswith(_FIRST[: len(text)])
+    return begins and not (b', "subject": "' in text and text.endswith(b'"}'))

@@ -34,10 +34,12 @@ MAX_MESSAGE = 4096
 
 
 class Subject(TypedDict, total=False):
-    """What a finding is about; a key that does not apply is null or left out."""
+    """What a finding is about; a key that does not apply is null or left out. port: of an NVLink switch."""
 
     tray: str | None
     gpu: int | None
+    link: int | None
+    port: str
     clique: str | None
     domain: str | None
     block: str | None
@@ -118,13 +120,16 @@ def failure(
     severity: str | None = None,
     cause: str | None = None,
     action: str = "",
+    gpu: int | None = None,
+    link: int | None = None,
 ) -> Finding:
     """One finding of verify. The code's symptom decides the layer; `layer` applies to one without.
 
-    trays: all trays it is about, where there are several. severity: that of the table by default.
+    trays: all trays it is about, where there are several. severity: that of the table by default. gpu, link: where it
+    is about one.
     """
     row = CATALOGUE[code]
-    return {
+    found: Finding = {
         "code": code,
         "severity": severity or row.severity,
         "layer": row.symptom.layer or layer,
@@ -136,6 +141,11 @@ def failure(
         "action": action,
         "remediation": remedy(code, action),
     }
+    if gpu is not None:
+        found["gpu"] = gpu
+    if gpu is not None and link is not None:
+        found["link"] = link
+    return found
 
 
 def remedy(code: str, action: str = "") -> str:

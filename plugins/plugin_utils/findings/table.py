@@ -42,7 +42,7 @@ class Symptom(NamedTuple):
 class Row(NamedTuple):
     """One code. messages: case -> template; case "" is the code's own, from which sentence and remedy are.
 
-    cause: the likely one; empty where the sentence says it.
+    cause: the likely one; empty where the sentence says it. action: that of repair, one of REPAIRS.
     """
 
     symptom: Symptom
@@ -50,6 +50,7 @@ class Row(NamedTuple):
     command: str
     cause: str
     messages: dict[str, str]
+    action: str = "none"
 
     @property
     def sentence(self) -> str:
@@ -106,6 +107,46 @@ ACTIONS = {
     "watch": "none now; drain {node} if the next run of verify reports it again",
 }
 """The action of a failure that does not depend on its code alone -> its command."""
+
+REPAIRS = ("none", "watch", "switch_side", "reset_gpu", "reboot", "power_cycle", "replace", "contact_support")
+"""The actions of repair, the weakest first; those from reset_gpu on are on a tray, the last two are a person's.
+
+In NVSentinel's enum and NVIDIA's Xid catalogue: none is NONE (IGNORE), watch is NONE with an event (RESTART_APP),
+reset_gpu is COMPONENT_RESET (RESET_GPU), reboot is RESTART_VM and RESTART_BM, power_cycle is RESTART_BM by the BMC,
+replace is REPLACE_VM, contact_support is CONTACT_SUPPORT, and switch_side is WORKFLOW_NVLINK5_ERR for the peer or the
+cable. NVML's recovery actions are in verify/hardware_check.py.
+"""
+
+REPAIR = {
+    "tray_unreachable": "power_cycle",
+    "version_mismatch": "reboot",
+    "driver_timeout": "reboot",
+    "no_gpu": "reboot",
+    "gpu_lost": "reboot",
+    "gpu_missing": "reboot",
+    "recovery_action": "reboot",
+    "gpus_disagree": "switch_side",
+    "gpus_partly_attached": "reset_gpu",
+    "fabric_missing": "reset_gpu",
+    "fabric_in_progress": "switch_side",
+    "fabric_refused": "switch_side",
+    "fabric_unhealthy": "reset_gpu",
+    "fabric_uuid_zero": "switch_side",
+    "fabric_no_partition": "switch_side",
+    "fabric_manager_disconnected": "switch_side",
+    "fabric_degraded": "switch_side",
+    "fabric_cliques_smaller": "switch_side",
+    "nvlink_links_down": "reset_gpu",
+    # It trains the links again; a tray that has it three times is replaced.
+    "nvlink_link_recovering": "reset_gpu",
+    "imex_unit_down": "reboot",
+    "imex_timeout": "reboot",
+}
+"""Code -> the action of repair, where one is sure.
+
+Of the others that of a tray's hardware, driver or IMEX is watch, and none is for what a person or a playbook corrects.
+A finding that compares a tray with others, such as nvlink_links_degraded, is watch: these could get it drained.
+"""
 
 COMMANDS = {
     "tray_unreachable": "bring it up, then ansible {tray} -m ansible.builtin.ping",
@@ -1010,7 +1051,8 @@ def _catalogue() -> dict[str, Row]:
             if not case:
                 sentence, _mark, remedy = text.partition("; ")
                 command = COMMANDS.get(code, symptom.command)
-                rows[code] = Row(symptom, severity, command, CAUSES.get(code, ""), {})
+                usual = "watch" if severity != INFO and symptom.layer in (HARDWARE, DRIVER, IMEX, CHANNELS) else "none"
+                rows[code] = Row(symptom, severity, command, CAUSES.get(code, ""), {}, REPAIR.get(code, usual))
             text = f"{sentence}{text}" if text.startswith("; ") else text
             rows[code].messages[case] = f"{text}." if not case else text if text.endswith(".") else f"{text}; {remedy}."
     return rows

@@ -1,21 +1,48 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of repair: at most one action a tray, with finding, evidence, reason and the brake that refuses it."""
+"""The plan of repair: at most one action a tray, with finding, evidence, reason and the brake that refuses it. Pure.
+
+It continues from the ledger: an open incident goes on with the steps that are not done. What may happen to a tray only
+after a step, such as the reset after the drain, is asked again when the step is due (is_drained, not_yet).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, REFUSED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, folded, limited, natural_key
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import RepairError, ledger, policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.brakes import Brakes, resets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident, when
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.policy import ON_TRAY, Decision
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+
+ATTEMPTS = 3
+"""Of one step; and incidents of one tray within the ledger's days, of which the last one is answered with replace."""
+FIRST_STEPS = ("drain", "evidence", "spare", "ticket")
+LAST_STEPS = ("return", "resume", "close")
+SHOWN = 40
+_CLOCKS = timedelta(minutes=5)
+_RERUN = "run the playbook verify on all trays, then this again"
+# News of one run: that the next one has none says nothing.
+_ONCE = ("nvlink_link_recovering",)
 
 
 class Row(TypedDict):
-    """One action. tray: the name of a domain where event is true, which has a ticket and no action."""
+    """One action. tray: the name of a domain where event is true, which has a ticket and no action.
+
+    evidence: what verify reported. brake: why nothing is done; empty where it is allowed or there is nothing to do.
+    steps: those that are due now, in their order.
+    """
 
     tray: str
     action: str
@@ -26,10 +53,11 @@ class Row(TypedDict):
     incident: str
     evidence: str
     event: bool
+    steps: list[str]
 
 
 class Settings(TypedDict):
-    """limits: hour (trays an hour in all), clique and domain (trays out of service in each)."""
+    """actions: those that repair may do itself. limits: hour (trays in all), clique and domain (trays out of each)."""
 
     actions: list[str]
     max_age: int
@@ -48,6 +76,22 @@ class Plan:
     open: list[Incident]
 
 
+@dataclass
+class _Run:
+    """What one plan is made from, and its lines and rows so far. checked_at: when verify had read all trays."""
+
+    nodes: Mapping[str, str]
+    known: list[Line]
+    settings: Settings
+    blockers: Sequence[str]
+    now: str
+    checked_at: str
+    errors: set[str]
+    incidents: dict[str, Incident]
+    lines: list[Line] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+
 def make(
     verdict: Mapping[str, Any],
     fabric: Fabric,
@@ -59,11 +103,224 @@ def make(
 ) -> Plan:
     """The plan. verdict: content of verdict.json. nodes: tray -> its state in Slurm and the reason; None: no Slurm.
 
-    blockers: sentences on what forbids any action. RepairError for a verdict that is too old or lacks layers.
+    blockers: sentences on what forbids any action. RepairError for a verdict that is too old or lacks trays or layers.
     """
-    raise NotImplementedError
+    checked_at = _checked_at(verdict, settings["max_age"], now)
+    own, events, errors = policy.decide(verdict.get("failures"), fabric, nodes)
+    new = resets(settings["reset"], fabric, now)
+    lines = [*known, *new]
+    incidents = ledger.incidents(lines)
+    run = _Run(nodes or {}, lines, settings, blockers, now, checked_at, errors, incidents, new)
+    open_trays = {one.subject: one for one in incidents.values() if one.closed_at is None and not one.event}
+    open_events = {one.subject: one for one in incidents.values() if one.closed_at is None and one.event}
+    out = [tray for tray in open_trays if tray in fabric.trays]
+    racks = dict(policy.bad_racks(own, out, fabric, settings["rack_share"]))
+    events.update(racks)
+    for domain in sorted({*events, *open_events}, key=natural_key):
+        _event(run, domain, events.get(domain), open_events.get(domain))
+    brakes = Brakes(fabric, run.nodes, lines, settings["limits"], now)
+    subjects = {tray for tray in {*own, *open_trays} if tray in fabric.trays}
+    for tray in sorted(subjects, key=lambda tray: (tray not in open_trays, tray not in errors, natural_key(tray))):
+        _tray(run, tray, own.get(tray), open_trays.get(tray), racks.get(policy.domain_of(fabric, tray)), brakes)
+    return Plan(run.rows, [*run.lines, *brakes.lines], [*open_events.values(), *open_trays.values()])
+
+
+def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> str:
+    """When verify had read all trays; RepairError for a verdict that says too little of them, or of another time."""
+    at = str(verdict.get("checked_at"))
+    age = when(now) - when(at)
+    if age > timedelta(seconds=max_age):
+        raise RepairError(f"The verdict is of {at}, and repair_max_age is {max_age} s; {_RERUN}")
+    if age < -_CLOCKS:
+        raise RepairError(f"The verdict is of {at}, which is in the future; correct the clock, then {_RERUN}")
+    state = mapped(verdict.get("layers")).get(HARDWARE)
+    if state != CHECKED:
+        raise RepairError(f"The verdict has no layer hardware ({state or 'missing'}); {_RERUN}")
+    trays, queried = verdict.get("trays"), verdict.get("queried")
+    if trays != queried:
+        raise RepairError(f"The verdict is of {queried} of {trays} trays; {_RERUN}")
+    return at
+
+
+def _event(run: _Run, domain: str, decision: Decision | None, one: Incident | None) -> None:
+    brake = next(iter(run.blockers), "")
+    if decision is None:
+        if one and when(run.checked_at) > when(one.at["open"]):
+            gone = Decision(one.action, one.code, ERROR, "verify no longer reports it", "")
+            _row(run, domain, gone, one.id, brake, ["close"], is_event=True)
+        return
+    id_ = one.id if one else ""
+    if not one and when(_closed_at(run, domain, is_event=True)) >= when(run.checked_at):
+        return
+    if not brake and (one is None or one.action != decision.action):
+        id_ = _open(run, domain, decision, decision.action, id_, is_event=True)
+    due = [] if one and one.steps.get("ticket") == DONE else ["ticket"]
+    _row(run, domain, decision, id_, brake, due, is_event=True)
+
+
+def _tray(
+    run: _Run, tray: str, decision: Decision | None, one: Incident | None, rack: Decision | None, brakes: Brakes
+) -> None:
+    if decision and when(_closed_at(run, tray)) >= when(run.checked_at):
+        decision = None  # of before the tray was returned: only a newer verdict opens another incident
+    if one is not None:
+        _continue(run, tray, decision, one, rack)
+    elif decision and decision.action in ON_TRAY:
+        _new(run, tray, decision, rack, brakes)
+    elif decision and decision.action != "none":
+        _row(run, tray, decision, "", "", [])
+
+
+def _new(run: _Run, tray: str, decision: Decision, rack: Decision | None, brakes: Brakes) -> None:
+    since, reset = when(run.now) - ledger.KEPT, ledger.last_reset(run.known, tray)
+    before = [one for one in run.incidents.values() if one.subject == tray and not one.event]
+    recent = [one for one in before if when(one.opened_at) >= since and one.opened_at > reset]
+    if len(recent) + 1 >= ATTEMPTS and decision.action not in policy.BY_PERSON:
+        reason = f"incident {len(recent) + 1} of this tray in {ledger.KEPT.days} days"
+        decision = decision._replace(action="replace", reason=reason)
+    brake = _brake(run, tray, rack) or brakes.refuse(tray)
+    id_ = "" if brake else _open(run, tray, decision, decision.action, "")
+    _row(run, tray, decision, id_, brake, [*FIRST_STEPS, *_action(run, decision.action)])
+
+
+def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, rack: Decision | None) -> None:
+    is_newer = when(run.checked_at) > max(map(when, one.at.values()))
+    state = run.nodes.get(tray, "")
+    is_in_service = bool(state) and not policy.is_out(state)
+    untouched = "drain" not in one.steps or (is_in_service and one.steps["drain"] != DONE)
+    if not run.blockers and not decision and is_newer and tray not in run.errors and untouched:
+        run.lines.append(_line(run, one, "close", DONE, "verify no longer reports it, and the tray was not drained"))
+        return
+    if not run.blockers and one.steps.get("drain") == DONE and is_in_service and "resume" not in one.steps:
+        run.lines.append(_line(run, one, "close", DONE, "somebody else has returned the tray to service"))
+        return
+    shown = decision or Decision(one.action, one.code, ERROR, "its incident is open", "")
+    action, reason = _stronger(run, one, shown)
+    shown = shown._replace(action=action, reason=reason)
+    brake = _brake(run, tray, rack)
+    if not brake and action != one.action:
+        _open(run, tray, shown, action, one.id)
+    todo = [step for step in FIRST_STEPS if one.steps.get(step) != DONE]
+    failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
+    if failed:
+        brake = brake or f"step {failed} failed {ATTEMPTS} times; find the cause, then -e repair_reset={tray}"
+    elif why := not_yet(one, tray in run.errors, run.checked_at, ledger.last_reset(run.known, tray)):
+        todo += [] if one.action == action and one.steps.get("action") == DONE else _action(run, action)
+        if not todo:
+            shown = shown._replace(reason=why)
+    else:
+        todo += [step for step in LAST_STEPS if one.steps.get(step) != DONE]
+    if todo and todo[0] == "action" and state and not policy.is_drained(state):
+        brake = brake or f"a job still runs on it ({state.partition(': ')[0]}); wait, or set repair_kill_jobs"
+    _row(run, tray, shown, one.id, brake, todo)
+
+
+def not_yet(one: Incident, is_faulty: bool, checked_at: str, reset: str = "") -> str:
+    """Why a tray may not be tested and returned by a verdict of this time; empty where it may.
+
+    is_faulty: whether the verdict has an error of the tray. reset: when a person has reset it, empty for never.
+    """
+    last = max((one.at[step] for step in ("open", "action") if step in one.at), key=when)
+    by_person = bool(reset) and when(reset) > when(one.at["open"])
+    if is_faulty:
+        return "verify still reports an error of it"
+    if when(checked_at) <= when(last):
+        return "the verdict is older than what was last done"
+    if one.steps.get("action") == DONE or by_person:
+        return ""
+    if one.action in policy.BY_PERSON or one.code in _ONCE:
+        return f"{one.action} is a person's: repair the tray, then -e repair_reset={one.subject}"
+    return ""
+
+
+def _stronger(run: _Run, one: Incident, decision: Decision) -> tuple[str, str]:
+    """The action of an open incident, and why: an older recovery takes nothing back, only a person's reset does."""
+    failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
+    if failed:
+        return "contact_support", f"step {failed} failed {ATTEMPTS} times"
+    reset = ledger.last_reset(run.known, one.subject)
+    is_reset = bool(reset) and when(reset) > when(one.at["open"])
+    if decision.action in ON_TRAY and (is_reset or policy.strength(decision.action) > policy.strength(one.action)):
+        return decision.action, decision.reason
+    return one.action, decision.reason if decision.action == one.action else "its incident is open"
+
+
+def _action(run: _Run, action: str) -> list[str]:
+    """The steps of an action that the site lets repair do."""
+    is_own = action in run.settings["actions"] and action not in policy.BY_PERSON
+    return ["action", *LAST_STEPS] if is_own else []
+
+
+def _brake(run: _Run, tray: str, rack: Decision | None) -> str:
+    if run.blockers:
+        return run.blockers[0]
+    if reason := policy.others_reason(run.nodes.get(tray, "")):
+        return f"somebody else has taken it out of service ({reason}); resume it, or leave it to them"
+    return f"one rack event: {rack.reason}" if rack else ""
+
+
+def _closed_at(run: _Run, subject: str, is_event: bool = False) -> str:
+    of_subject = [one for one in run.incidents.values() if one.subject == subject and one.event is is_event]
+    return max((one.closed_at for one in of_subject if one.closed_at), key=when, default="1970-01-01T00:00:00Z")
+
+
+def _open(run: _Run, subject: str, found: Decision, action: str, id_: str, is_event: bool = False) -> str:
+    id_ = id_ or ledger.new_id(subject, run.now, run.incidents)
+    what = {**found._asdict(), "action": action, "event": is_event}
+    run.lines.append(ledger.opened(id_, run.now, subject, found.code, what))
+    return id_
+
+
+def _line(run: _Run, one: Incident, step: str, state: str, detail: str) -> Line:
+    return Line(incident=one.id, at=run.now, step=step, state=state, subject=one.subject, code=one.code, detail=detail)
+
+
+def _row(
+    run: _Run, subject: str, found: Decision, id_: str, brake: str, steps: list[str], is_event: bool = False
+) -> None:
+    """Add a row, and the line of a refusal, once."""
+    allowed = not brake and (is_event or found.action in ON_TRAY)
+    run.rows.append(
+        Row(
+            tray=subject,
+            action=found.action,
+            finding=found.code,
+            reason=found.reason,
+            allowed=allowed,
+            brake=brake,
+            incident=id_,
+            evidence=found.evidence,
+            event=is_event,
+            steps=steps if allowed else [],
+        )
+    )
+    if brake:
+        new = Line(incident=id_, at=run.now, step="open", state=REFUSED, subject=subject, code=found.code, detail=brake)
+        of_subject = (line for line in reversed(run.known) if line["subject"] == subject)
+        last = next((line for line in of_subject if line["step"] == "open"), None)
+        if last is None or {**last, "at": run.now} != new:
+            run.lines.append(new)
 
 
 def text(plan: Plan) -> list[str]:
     """The plan as lines of text."""
-    raise NotImplementedError
+    trays = [row for row in plan.rows if not row["event"] and row["action"] in ON_TRAY]
+    allowed = [row for row in trays if row["allowed"]]
+    events = count(sum(row["event"] for row in plan.rows), "rack event")
+    refused = len(trays) - len(allowed)
+    first = f"{count(len(trays), 'tray')} to repair: {len(allowed)} allowed, {refused} refused; {events}."
+    groups = equal((_key(row), row) for row in plan.rows)
+    shown, more = limited(groups, SHOWN)
+    found = [first]
+    for (action, code, reason, brake, event), rows in shown:
+        names = folded((row["tray"] for row in rows), "NVLink domain" if event else "tray")
+        found.append(f"{names}: {action} for {code} ({reason}); {rows[0]['evidence'] or 'no new finding'}.")
+        if brake:
+            found.append(f"    refused: {brake}.")
+        elif rows[0]["steps"]:
+            found.append(f"    steps: {', '.join(rows[0]['steps'])}.")
+    return [*found, *([f"{count(more, 'more row')}."] if more else [])]
+
+
+def _key(row: Row) -> tuple[str, str, str, str, bool]:
+    return row["action"], row["finding"], row["reason"], row["brake"], row["event"]

@@ -122,7 +122,8 @@ def correlate(failures: Iterable[Finding], evidence: Evidence) -> list[Finding]:
 def _of_domains(failures: Sequence[Finding], evidence: Evidence) -> Iterator[Finding]:
     """One failure for a code that all trays of a domain report, or of a clique, instead of one for each tray.
 
-    All that answered, and more than half of them, so that a run on a few trays says nothing of the others.
+    All that answered, and more than half of them, so that a run on a few trays says nothing of the others. Where some
+    of them need an action on the tray and the others one on the switch, the first ones may be the cause.
     """
     fabric = evidence.fabric
     cliques: dict[str, list[str]] = defaultdict(list)
@@ -137,6 +138,9 @@ def _of_domains(failures: Sequence[Finding], evidence: Evidence) -> Iterator[Fin
         if len(answered) < 2 or 2 * len(answered) <= sum(len(fabric.members[clique]) for clique in parts):
             continue
         for code in [code for code in of_tray[answered[0]] if all(code in of_tray[tray] for tray in answered)]:
+            actions = {row["action"] for tray in answered for row in of_tray[tray][code]}
+            if "switch_side" in actions and actions & {"reset_gpu", "reboot"}:
+                continue
             rows = [row for tray in answered for row in of_tray[tray].pop(code)]
             yield _of_domain(rows, name, only(parts))
     yield from (row for codes in of_tray.values() for rows in codes.values() for row in rows)
@@ -150,4 +154,7 @@ def _of_domain(rows: Sequence[Finding], name: str, clique: str | None) -> Findin
     message = f"All {folded(trays)} of {name} that answer report this: {text}"
     domain = CATALOGUE[first["code"]].symptom.domain
     action = domain if domain and first["action"] in ("", "reset_gpu") else first["action"]
-    return {**first, "tray": None, "clique": clique, "trays": trays, "message": message, "action": action}
+    found: Finding = {**first, "tray": None, "clique": clique, "trays": trays, "message": message, "action": action}
+    found.pop("gpu", None)
+    found.pop("link", None)
+    return found

@@ -97,7 +97,8 @@ def _own_findings(evidence: Evidence, report: TrayReport) -> Iterator[Finding]:
         severity = ERROR if code in _MISSING else None
         action = RECOVERY[worst[0]] if worst and code == "recovery_action" else ""
         text = f"{tray}: {text.removeprefix(f'{tray} ')}"
-        yield failure(code, HARDWARE, text, tray, evidence.clique_of(tray), severity=severity, action=action)
+        gpu = only(note.get("gpu") for _rank, note in notes if note["code"] == code)
+        yield failure(code, HARDWARE, text, tray, evidence.clique_of(tray), severity=severity, action=action, gpu=gpu)
 
 
 def _other_ids(evidence: Evidence, followed: Fabric) -> Iterator[Finding]:

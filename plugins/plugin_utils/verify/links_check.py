@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import pro
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import of_gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import HARDWARE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, only, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import (
     Evidence,
 )
@@ -56,17 +56,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if own and speed and own < speed:
             message = f"{tray}: its NVLinks run at {own} MB/s, and {speed} MB/s are expected."
             yield failure("nvlink_links_degraded", HARDWARE, message, tray, clique)
-        for code, text in of_gpus(map(worded, links.evaluate(gpus, number))):
-            yield failure(code, HARDWARE, f"{tray}: {text}", tray, clique)
+        notes = [worded(note) for note in links.evaluate(gpus, number)]
+        for code, text in of_gpus(notes):
+            gpu = only(note.get("gpu") for note in notes if note["code"] == code)
+            yield failure(code, HARDWARE, f"{tray}: {text}", tray, clique, gpu=gpu)
         before = _known(evidence.links_before, tray)
         growing = [
-            f"NVLink {link} of GPU {gpu['index']} went into recovery {count(times, 'time')} since the last run,"
-            f" {number} in all"
+            (gpu["index"], link, times, number)
             for gpu in gpus
             for link, times, number in compare(before["gpus"].get(str(gpu["uuid"])), counters(gpu))[0]
         ]
         if growing:
-            yield failure("nvlink_link_recovering", HARDWARE, f"{tray}: {summarize(growing)}.", tray, clique)
+            texts = [
+                f"NVLink {link} of GPU {gpu} went into recovery {count(times, 'time')} since the last run,"
+                f" {number} in all"
+                for gpu, link, times, number in growing
+            ]
+            text = f"{tray}: {summarize(texts)}."
+            gpu, link = (only(values) for values in zip(*(row[:2] for row in growing), strict=True))
+            one = int(link) if link is not None else None
+            yield failure("nvlink_link_recovering", HARDWARE, text, tray, clique, gpu=gpu, link=one)
 
 
 def _expected(evidence: Evidence) -> dict[str, tuple[int | None, int | None]]:

@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped, only, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
@@ -44,12 +44,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         since = "since the last run" if tray in evidence.links_before else f"in the last {kernel_log.DAYS} days"
         why = summarize(dict.fromkeys(kernel_log.name(row["xid"]) for row in reversed(held or new)))
         action = min((_action(row, bool(held)) for row in held or new), key=_WORST_FIRST.index, default="")
+        text = f"{tray}: the kernel logged GPU errors {since}: {named}."
         if held:
             text = f"{tray}: the kernel logged {named}, and nothing that shows a reset of the GPU since."
-            yield failure("nvlink_xid", HARDWARE, text, tray, clique, severity=ERROR, cause=why, action=action)
-        elif new:
-            text = f"{tray}: the kernel logged GPU errors {since}: {named}."
-            yield failure("nvlink_xid", HARDWARE, text, tray, clique, cause=why, action=action)
+        if held or new:
+            gpu, link = (whole(only(row[key] for row in held or new)) for key in ("gpu", "link"))
+            severity = ERROR if held else None
+            place = (HARDWARE, text, tray, clique)
+            yield failure("nvlink_xid", *place, severity=severity, cause=why, action=action, gpu=gpu, link=link)
         if report.links and not report.links.xids_complete:
             text = f"{tray}: its kernel log was not read to its end in time, so Xids may be missing."
             yield failure("nvlink_links_unknown", HARDWARE, text, tray, clique, severity=WARNING)
