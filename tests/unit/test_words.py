@@ -20,7 +20,6 @@ INSTEAD = {
     r"strangers?": "unmanaged",
     r"side[ _]by[ _]side|lanes?": "concurrently, workers",
     r"essence": "fingerprint",
-    r"ledger": "run store",
     r"bless(?:ed|ing)": "approved, start approval",
     r"owes?|owing": "outdated",
     r"contrary": "inconsistent",
