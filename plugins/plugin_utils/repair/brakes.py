@@ -85,9 +85,10 @@ class Brakes:
 
     def _scopes(self, tray: str) -> Iterator[tuple[str, set[str], str]]:
         clique, domain = self.fabric.trays[tray]["clique"], domain_of(self.fabric, tray)
-        yield "hour", self.hour, "in an hour"
         members = set(self.fabric.members[clique])
         yield f"clique {clique}", self.out & members, f"of clique {clique} are out of service"
         cliques = [name for name, row in self.fabric.cliques.items() if row["domain"] == domain]
         members = {one for name in cliques for one in self.fabric.members[name]}
         yield f"domain {domain}", self.out & members, f"of NVLink domain {domain} are out of service"
+        # The last one: what a closed clique refuses has the same reason in the next run.
+        yield "hour", self.hour, "in an hour"

@@ -124,7 +124,9 @@ def _detail(line: Line) -> Object:
 
 def opened(id_: str, now: str, subject: str, code: str, what: Mapping[str, Any]) -> Line:
     """The line that opens an incident, or changes its action. what: action, reason, gpu, link, port, event."""
-    detail = json.dumps({key: value for key, value in what.items() if value not in (None, False)}, sort_keys=True)
+    detail = json.dumps(
+        {key: value for key, value in what.items() if value is not None and value is not False}, sort_keys=True
+    )
     return Line(incident=id_, at=now, step="open", state=DONE, subject=subject, code=code, detail=detail)
 
 
