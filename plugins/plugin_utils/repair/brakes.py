@@ -61,10 +61,11 @@ class Brakes:
         self.fabric, self.limits, self.now = fabric, limits(given), now
         known = [one for one in ledger.incidents(lines).values() if not one.event]
         since = ledger.when(now) - timedelta(hours=1)
-        reset = ledger.last_reset(lines, "all", "hour")
-        self.hour = {one.id for one in known if ledger.when(one.opened_at) > since and one.opened_at > reset}
+        since = max([since, *(at for name, at in ledger.resets(lines).items() if name in ("all", "hour"))])
+        self.hour = {one.id for one in known if ledger.when(one.opened_at) > since}
         self.out = {one.subject for one in known if one.closed_at is None}
         self.out |= {tray for tray, state in nodes.items() if is_out(state)}
+        self.out &= fabric.trays.keys()
         self.closed = {scope: line["detail"] for scope, line in ledger.tripped(lines).items()}
         self.lines: list[Line] = []
 
@@ -85,10 +86,9 @@ class Brakes:
 
     def _scopes(self, tray: str) -> Iterator[tuple[str, set[str], str]]:
         clique, domain = self.fabric.trays[tray]["clique"], domain_of(self.fabric, tray)
-        members = set(self.fabric.members[clique])
-        yield f"clique {clique}", self.out & members, f"of clique {clique} are out of service"
-        cliques = [name for name, row in self.fabric.cliques.items() if row["domain"] == domain]
-        members = {one for name in cliques for one in self.fabric.members[name]}
-        yield f"domain {domain}", self.out & members, f"of NVLink domain {domain} are out of service"
+        members = self.out.intersection(self.fabric.members[clique])
+        yield f"clique {clique}", members, f"of clique {clique} are out of service"
+        members = {one for one in self.out if domain_of(self.fabric, one) == domain}
+        yield f"domain {domain}", members, f"of NVLink domain {domain} are out of service"
         # The last one: what a closed clique refuses has the same reason in the next run.
         yield "hour", self.hour, "in an hour"

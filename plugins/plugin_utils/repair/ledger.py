@@ -163,6 +163,6 @@ def tripped(lines: Sequence[Line]) -> dict[str, Line]:
     return found
 
 
-def last_reset(lines: Sequence[Line], *names: str) -> str:
-    """When a person reset one of these names last; empty where nobody did."""
-    return next((line["at"] for line in reversed(lines) if line["step"] == "reset" and line["subject"] in names), "")
+def resets(lines: Sequence[Line]) -> dict[str, datetime]:
+    """Name -> when a person reset it last."""
+    return {line["subject"]: when(line["at"]) for line in lines if line["step"] == "reset"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -32,6 +32,7 @@ FIRST_STEPS = ("drain", "evidence", "spare", "ticket")
 LAST_STEPS = ("return", "resume", "close")
 SHOWN = 40
 _CLOCKS = timedelta(minutes=5)
+_NEVER = datetime.min.replace(tzinfo=timezone.utc)
 _RERUN = "run the playbook verify on all trays, then this again"
 # News of one run: that the next one has none says nothing.
 _ONCE = ("nvlink_link_recovering",)
@@ -78,16 +79,22 @@ class Plan:
 
 @dataclass
 class _Run:
-    """What one plan is made from, and its lines and rows so far. checked_at: when verify had read all trays."""
+    """What one plan is made from, and its lines and rows so far. checked_at: when verify had read all trays.
+
+    closed: subject, whether it is a domain -> when its last incident was closed. opened: subject -> its last line of
+    the step open.
+    """
 
     nodes: Mapping[str, str]
-    known: list[Line]
     settings: Settings
     blockers: Sequence[str]
     now: str
-    checked_at: str
+    checked_at: datetime
     errors: set[str]
     incidents: dict[str, Incident]
+    resets: dict[str, datetime]
+    closed: dict[tuple[str, bool], datetime]
+    opened: dict[str, Line]
     lines: list[Line] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
@@ -110,7 +117,10 @@ def make(
     new = resets(settings["reset"], fabric, now)
     lines = [*known, *new]
     incidents = ledger.incidents(lines)
-    run = _Run(nodes or {}, lines, settings, blockers, now, checked_at, errors, incidents, new)
+    closed = {(one.subject, one.event): when(one.closed_at) for one in incidents.values() if one.closed_at}
+    last = {line["subject"]: line for line in lines if line["step"] == "open"}
+    of_run = (errors, incidents, ledger.resets(lines), closed, last, new)
+    run = _Run(nodes or {}, settings, blockers, now, checked_at, *of_run)
     open_trays = {one.subject: one for one in incidents.values() if one.closed_at is None and not one.event}
     open_events = {one.subject: one for one in incidents.values() if one.closed_at is None and one.event}
     out = [tray for tray in open_trays if tray in fabric.trays]
@@ -125,9 +135,9 @@ def make(
     return Plan(run.rows, [*run.lines, *brakes.lines], [*open_events.values(), *open_trays.values()])
 
 
-def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> str:
+def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> datetime:
     """When verify had read all trays; RepairError for a verdict that says too little of them, or of another time."""
-    at = str(verdict.get("checked_at"))
+    at = verdict.get("checked_at")
     age = when(now) - when(at)
     if age > timedelta(seconds=max_age):
         raise RepairError(f"The verdict is of {at}, and repair_max_age is {max_age} s; {_RERUN}")
@@ -139,18 +149,18 @@ def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> str:
     trays, queried = verdict.get("trays"), verdict.get("queried")
     if trays != queried:
         raise RepairError(f"The verdict is of {queried} of {trays} trays; {_RERUN}")
-    return at
+    return when(at)
 
 
 def _event(run: _Run, domain: str, decision: Decision | None, one: Incident | None) -> None:
     brake = next(iter(run.blockers), "")
     if decision is None:
-        if one and when(run.checked_at) > when(one.at["open"]):
+        if one and run.checked_at > when(one.at["open"]):
             gone = Decision(one.action, one.code, ERROR, "verify no longer reports it", "")
             _row(run, domain, gone, one.id, brake, ["close"], is_event=True)
         return
     id_ = one.id if one else ""
-    if not one and when(_closed_at(run, domain, is_event=True)) >= when(run.checked_at):
+    if not one and run.closed.get((domain, True), _NEVER) >= run.checked_at:
         return
     if not brake and (one is None or one.action != decision.action):
         id_ = _open(run, domain, decision, decision.action, id_, is_event=True)
@@ -161,7 +171,7 @@ def _event(run: _Run, domain: str, decision: Decision | None, one: Incident | No
 def _tray(
     run: _Run, tray: str, decision: Decision | None, one: Incident | None, rack: Decision | None, brakes: Brakes
 ) -> None:
-    if decision and when(_closed_at(run, tray)) >= when(run.checked_at):
+    if decision and run.closed.get((tray, False), _NEVER) >= run.checked_at:
         decision = None  # of before the tray was returned: only a newer verdict opens another incident
     if one is not None:
         _continue(run, tray, decision, one, rack)
@@ -172,9 +182,9 @@ def _tray(
 
 
 def _new(run: _Run, tray: str, decision: Decision, rack: Decision | None, brakes: Brakes) -> None:
-    since, reset = when(run.now) - ledger.KEPT, ledger.last_reset(run.known, tray)
-    before = [one for one in run.incidents.values() if one.subject == tray and not one.event]
-    recent = [one for one in before if when(one.opened_at) >= since and one.opened_at > reset]
+    since = max(when(run.now) - ledger.KEPT, run.resets.get(tray, _NEVER))
+    before = (one for one in run.incidents.values() if one.subject == tray and not one.event)
+    recent = [one for one in before if when(one.opened_at) > since] if (tray, False) in run.closed else []
     if len(recent) + 1 >= ATTEMPTS and decision.action not in policy.BY_PERSON:
         reason = f"incident {len(recent) + 1} of this tray in {ledger.KEPT.days} days"
         decision = decision._replace(action="replace", reason=reason)
@@ -184,7 +194,7 @@ def _new(run: _Run, tray: str, decision: Decision, rack: Decision | None, brakes
 
 
 def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, rack: Decision | None) -> None:
-    is_newer = when(run.checked_at) > max(map(when, one.at.values()))
+    is_newer = run.checked_at > max(map(when, one.at.values()))
     state = run.nodes.get(tray, "")
     is_in_service = bool(state) and not policy.is_out(state)
     untouched = "drain" not in one.steps or (is_in_service and one.steps["drain"] != DONE)
@@ -204,7 +214,7 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
     if failed:
         brake = brake or f"step {failed} failed {ATTEMPTS} times; find the cause, then -e repair_reset={tray}"
-    elif why := not_yet(one, tray in run.errors, run.checked_at, ledger.last_reset(run.known, tray)):
+    elif why := not_yet(one, tray in run.errors, run.checked_at, run.resets.get(tray)):
         todo += [] if one.action == action and one.steps.get("action") == DONE else _action(run, action)
         if not todo:
             shown = shown._replace(reason=why)
@@ -215,16 +225,16 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     _row(run, tray, shown, one.id, brake, todo)
 
 
-def not_yet(one: Incident, is_faulty: bool, checked_at: str, reset: str = "") -> str:
+def not_yet(one: Incident, is_faulty: bool, checked_at: datetime, reset: datetime | None = None) -> str:
     """Why a tray may not be tested and returned by a verdict of this time; empty where it may.
 
-    is_faulty: whether the verdict has an error of the tray. reset: when a person has reset it, empty for never.
+    is_faulty: whether the verdict has an error of the tray. reset: when a person has reset it, None for never.
     """
-    last = max((one.at[step] for step in ("open", "action") if step in one.at), key=when)
-    by_person = bool(reset) and when(reset) > when(one.at["open"])
+    last = max(when(one.at[step]) for step in ("open", "action") if step in one.at)
+    by_person = (reset or _NEVER) > when(one.at["open"])
     if is_faulty:
         return "verify still reports an error of it"
-    if when(checked_at) <= when(last):
+    if checked_at <= last:
         return "the verdict is older than what was last done"
     if one.steps.get("action") == DONE or by_person:
         return ""
@@ -238,8 +248,7 @@ def _stronger(run: _Run, one: Incident, decision: Decision) -> tuple[str, str]:
     failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
     if failed:
         return "contact_support", f"step {failed} failed {ATTEMPTS} times"
-    reset = ledger.last_reset(run.known, one.subject)
-    is_reset = bool(reset) and when(reset) > when(one.at["open"])
+    is_reset = run.resets.get(one.subject, _NEVER) > when(one.at["open"])
     if decision.action in ON_TRAY and (is_reset or policy.strength(decision.action) > policy.strength(one.action)):
         return decision.action, decision.reason
     return one.action, decision.reason if decision.action == one.action else "its incident is open"
@@ -257,11 +266,6 @@ def _brake(run: _Run, tray: str, rack: Decision | None) -> str:
     if reason := policy.others_reason(run.nodes.get(tray, "")):
         return f"somebody else has taken it out of service ({reason}); resume it, or leave it to them"
     return f"one rack event: {rack.reason}" if rack else ""
-
-
-def _closed_at(run: _Run, subject: str, is_event: bool = False) -> str:
-    of_subject = [one for one in run.incidents.values() if one.subject == subject and one.event is is_event]
-    return max((one.closed_at for one in of_subject if one.closed_at), key=when, default="1970-01-01T00:00:00Z")
 
 
 def _open(run: _Run, subject: str, found: Decision, action: str, id_: str, is_event: bool = False) -> str:
@@ -296,9 +300,7 @@ def _row(
     )
     if brake:
         new = Line(incident=id_, at=run.now, step="open", state=REFUSED, subject=subject, code=found.code, detail=brake)
-        of_subject = (line for line in reversed(run.known) if line["subject"] == subject)
-        last = next((line for line in of_subject if line["step"] == "open"), None)
-        if last is None or {**last, "at": run.now} != new:
+        if {**run.opened.get(subject, new), "at": run.now} != new or subject not in run.opened:
             run.lines.append(new)
 
 
