@@ -336,6 +336,9 @@ def test_the_policy_replace(each: Site) -> None:
     number = each.submit("-N2", "srun sleep 300")
     wait_for(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
     assert re.search("Reason=nvlink: IMEX: .*NV_ERR_IN_USE", each.ctl("scontrol show node r01t02"))
+    # Without expedited requeue Slurm delays it by two minutes, after the last prolog has ended.
+    wait_for(lambda: "BeginTime" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is requeued")
+    each.ctl(f"scontrol update JobId={number} StartTime=now")
     each.is_ready("r01t01", "r01t03")
     assert f"IMEX on r01t02 for job {number}: " in each.reason(number)
     assert each.job(number)["Restarts"] == "1"
