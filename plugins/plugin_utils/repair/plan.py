@@ -34,8 +34,8 @@ SHOWN = 40
 _CLOCKS = timedelta(minutes=5)
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 _RERUN = "run the playbook verify on all trays, then this again"
-# News of one run: that the next one has none says nothing.
-_ONCE = ("nvlink_link_recovering",)
+# News of one run, or of a prolog alone: that the next verdict has none says nothing.
+_ONCE = ("nvlink_link_recovering", "imex_unit_down")
 
 
 class Row(TypedDict):
@@ -112,7 +112,7 @@ def make(
 
     blockers: sentences on what forbids any action. RepairError for a verdict that is too old or lacks trays or layers.
     """
-    checked_at = _checked_at(verdict, settings["max_age"], now)
+    checked_at = _checked_at(verdict, len(fabric.trays), settings["max_age"], now)
     own, events, errors = policy.decide(verdict.get("failures"), fabric, nodes)
     new = resets(settings["reset"], fabric, now)
     lines = [*known, *new]
@@ -135,7 +135,7 @@ def make(
     return Plan(run.rows, [*run.lines, *brakes.lines], [*open_events.values(), *open_trays.values()])
 
 
-def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> datetime:
+def _checked_at(verdict: Mapping[str, Any], trays: int, max_age: int, now: str) -> datetime:
     """When verify had read all trays; RepairError for a verdict that says too little of them, or of another time."""
     at = verdict.get("checked_at")
     age = when(now) - when(at)
@@ -146,9 +146,8 @@ def _checked_at(verdict: Mapping[str, Any], max_age: int, now: str) -> datetime:
     state = mapped(verdict.get("layers")).get(HARDWARE)
     if state != CHECKED:
         raise RepairError(f"The verdict has no layer hardware ({state or 'missing'}); {_RERUN}")
-    trays, queried = verdict.get("trays"), verdict.get("queried")
-    if trays != queried:
-        raise RepairError(f"The verdict is of {queried} of {trays} trays; {_RERUN}")
+    if verdict.get("queried") != trays:
+        raise RepairError(f"The verdict is of {verdict.get('queried')} of {trays} trays; {_RERUN}")
     return when(at)
 
 

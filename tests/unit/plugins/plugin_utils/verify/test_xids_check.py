@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ACTIONS
 
-from .sick_hardware import gpus
+from .sick_hardware import ALL, gpus
 from .sick_system import A, Row, System
 from .sick_xids import FATAL, NOW, changed, log
 
@@ -111,3 +111,12 @@ def test_a_log_that_was_not_read_to_its_end_is_a_warning(system: System) -> None
 def test_each_action_of_the_table_has_a_command() -> None:
     words = {word for xid in kernel_log.XIDS.values() for word in (xid.fatal, xid.other)}
     assert words - {"", "as it says", "none"} <= ACTIONS.keys()
+
+
+def test_a_fatal_xid_of_one_tray_is_not_folded_with_those_that_its_peers_logged_of_it(system: System) -> None:
+    """Xid 149 of one tray, 145 of all others of the rack (marin 9086): the first one is to be repaired."""
+    for number, tray in enumerate(A):
+        system.read(tray, gpus(ALL, recovery_action=None), log=log(FATAL if number == 0 else OTHER))
+    failures = [row for row in system.run()[0]["failures"] if row["code"] == "nvlink_xid"]
+    shown = {row["tray"]: (row["severity"], row["action"], row.get("gpu"), row.get("link")) for row in failures}
+    assert shown == dict.fromkeys(A[1:], ("warning", "switch_side", 0, 13)) | {A[0]: ("error", "reset_gpu", 0, 14)}
