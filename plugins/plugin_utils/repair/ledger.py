@@ -87,21 +87,11 @@ def _opened(line: Line, known: Incident | None) -> Incident:
     what = _detail(line)
     steps = {} if known is None else {step: state for step, state in known.steps.items() if step not in _AGAIN}
     port = what.get("port")
-    return Incident(
-        id=line["incident"],
-        subject=line["subject"],
-        code=line["code"],
-        action=str(what.get("action") or "watch"),
-        opened_at=known.opened_at if known else line["at"],
-        closed_at=None,
-        steps={**steps, "open": DONE},
-        gpu=whole(what.get("gpu")),
-        link=whole(what.get("link")),
-        port=port if isinstance(port, str) else None,
-        event=what.get("event") is True,
-        at={**(known.at if known else {}), "open": line["at"]},
-        failed=known.failed if known else {},
-    )
+    action, at = str(what.get("action") or "watch"), {**(known.at if known else {}), "open": line["at"]}
+    first = (line["incident"], line["subject"], line["code"], action, known.opened_at if known else line["at"], None)
+    about = (whole(what.get("gpu")), whole(what.get("link")), port if isinstance(port, str) else None)
+    is_event = what.get("event") is True
+    return Incident(*first, {**steps, "open": DONE}, *about, is_event, at, known.failed if known else {})
 
 
 def _step(found: dict[str, Incident], line: Line) -> None:

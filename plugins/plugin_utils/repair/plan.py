@@ -30,6 +30,8 @@ ATTEMPTS = 3
 """Of one step; and incidents of one tray within the ledger's days, of which the last one is answered with replace."""
 FIRST_STEPS = ("drain", "evidence", "spare", "ticket")
 LAST_STEPS = ("return", "resume", "close")
+NEXT = {"reset_gpu": "reboot"}
+"""Action that did not help -> the next one; of the others a person replaces the tray."""
 SHOWN = 40
 _CLOCKS = timedelta(minutes=5)
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
@@ -204,15 +206,14 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
         run.lines.append(_line(run, one, "close", DONE, "somebody else has returned the tray to service"))
         return
     shown = decision or Decision(one.action, one.code, ERROR, "its incident is open", "")
-    action, reason = _stronger(run, one, shown)
+    action, reason = _stronger(run, one, decision)
     shown = shown._replace(action=action, reason=reason)
     brake = _brake(run, tray, rack)
     if not brake and action != one.action:
         _open(run, tray, shown, action, one.id)
     todo = [step for step in FIRST_STEPS if one.steps.get(step) != DONE]
-    failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
-    if failed:
-        brake = brake or f"step {failed} failed {ATTEMPTS} times; find the cause, then -e repair_reset={tray}"
+    if failed := _failed(one):
+        brake = brake or f"{failed}; find the cause, then -e repair_reset={tray}"
     elif why := not_yet(one, tray in run.errors, run.checked_at, run.resets.get(tray)):
         todo += [] if one.action == action and one.steps.get("action") == DONE else _action(run, action)
         if not todo:
@@ -231,10 +232,10 @@ def not_yet(one: Incident, is_faulty: bool, checked_at: datetime, reset: datetim
     """
     last = max(when(one.at[step]) for step in ("open", "action") if step in one.at)
     by_person = (reset or _NEVER) > when(one.at["open"])
-    if is_faulty:
-        return "verify still reports an error of it"
     if checked_at <= last:
         return "the verdict is older than what was last done"
+    if is_faulty:
+        return "verify still reports an error of it"
     if one.steps.get("action") == DONE or by_person:
         return ""
     if one.action in policy.BY_PERSON or one.code in _ONCE:
@@ -242,15 +243,22 @@ def not_yet(one: Incident, is_faulty: bool, checked_at: datetime, reset: datetim
     return ""
 
 
-def _stronger(run: _Run, one: Incident, decision: Decision) -> tuple[str, str]:
+def _stronger(run: _Run, one: Incident, decision: Decision | None) -> tuple[str, str]:
     """The action of an open incident, and why: an older recovery takes nothing back, only a person's reset does."""
-    failed = next((step for step, times in one.failed.items() if times >= ATTEMPTS), "")
-    if failed:
-        return "contact_support", f"step {failed} failed {ATTEMPTS} times"
+    if failed := _failed(one):
+        return "contact_support", failed
+    if decision is None or decision.action not in ON_TRAY:
+        return one.action, "its incident is open"
     is_reset = run.resets.get(one.subject, _NEVER) > when(one.at["open"])
-    if decision.action in ON_TRAY and (is_reset or policy.strength(decision.action) > policy.strength(one.action)):
+    if is_reset or policy.strength(decision.action) > policy.strength(one.action):
         return decision.action, decision.reason
-    return one.action, decision.reason if decision.action == one.action else "its incident is open"
+    if one.steps.get("action") == DONE and run.checked_at > when(one.at["action"]):
+        return NEXT.get(one.action, "replace"), f"{one.action} did not help"
+    return one.action, decision.reason
+
+
+def _failed(one: Incident) -> str:
+    return next((f"step {step} failed {ATTEMPTS} times" for step, times in one.failed.items() if times >= ATTEMPTS), "")
 
 
 def _action(run: _Run, action: str) -> list[str]:

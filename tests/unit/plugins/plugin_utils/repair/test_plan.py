@@ -101,7 +101,7 @@ def test_an_older_recovery_does_not_close_a_newer_fault() -> None:
         made = make([], minutes, lines, idle(**OURS), now=30)
         assert made.rows[0]["steps"] == []
         assert made.rows[0]["reason"] == "the verdict is older than what was last done"
-    made = make([failed("nvlink_links_down", "r01t04")], 27, lines, idle(**OURS))
+    made = make([failed("driver_missing", "r01t04")], 27, lines, idle(**OURS))
     assert made.rows[0]["steps"] == []
     assert made.rows[0]["reason"] == "verify still reports an error of it"
     assert make([], 27, lines, idle(**OURS)).rows[0]["steps"] == LAST
@@ -118,6 +118,19 @@ def test_an_open_incident_takes_the_stronger_action_and_gives_none_back() -> Non
     weaker = make([failed("nvlink_links_down", "r01t04")], 6, lines, idle(**OURS))
     assert weaker.rows[0]["action"] == "reboot"
     assert weaker.lines == []
+
+
+def test_an_action_that_did_not_help_is_followed_by_the_next_one() -> None:
+    down = [failed("nvlink_links_down", "r01t04")]
+    made = make(down)
+    row, lines = made.rows[0], made.lines
+    lines += done(row, [*FIRST, "action"], 1)
+    assert make(down, 0, lines, idle(**OURS), now=2).rows[0]["steps"] == [], "a verdict of before the action"
+    for minutes, action, steps in ((3, "reboot", ["action", *LAST]), (6, "replace", [])):
+        made = make(down, minutes, lines, idle(**OURS))
+        assert (made.rows[0]["action"], made.rows[0]["steps"]) == (action, steps)
+        lines += made.lines + done(row, ["action"] if steps else [], minutes + 1)
+    assert made.rows[0]["incident"] == row["incident"]
 
 
 def test_what_recovers_before_it_is_drained_is_closed_and_not_drained() -> None:
