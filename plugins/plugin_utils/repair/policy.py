@@ -94,9 +94,11 @@ def decide(failures: Any, fabric: Fabric, nodes: Mapping[str, str] | None) -> tu
     for row in map(mapped, as_list(failures)):
         found = _decision(row)
         trays = [tray for tray in as_list(row.get("trays")) if isinstance(tray, str) and tray in fabric.trays]
-        if found is None:
+        # Of a tray that a person has acknowledged nothing is done, and it is not returned to service.
+        is_known = found is not None and found.severity == INFO and found.action in ON_TRAY
+        errors.update(trays if is_known or (found and found.severity == ERROR) else ())
+        if found is None or found.severity == INFO:
             continue
-        errors.update(trays if found.severity == ERROR else ())
         if trays == [row.get("tray")] == as_list(row.get("trays")):
             wanted[trays[0]].append(_asked(found, (nodes or {}).get(trays[0], ""), nodes is not None))
         elif strength(found.action) > strength("watch"):
@@ -122,7 +124,7 @@ def _first(one: Decision) -> tuple[bool, int]:
 def _decision(row: Object) -> Decision | None:
     code, severity = row.get("code"), row.get("severity")
     known = CATALOGUE.get(code) if isinstance(code, str) else None
-    if known is None or severity == INFO:
+    if known is None:
         return None
     given = row.get("action")
     action = _SAME.get(given, given) if isinstance(given, str) else ""
@@ -131,7 +133,7 @@ def _decision(row: Object) -> Decision | None:
     return Decision(
         action if action in table.REPAIRS else known.action,
         str(code),
-        ERROR if severity == ERROR else table.WARNING,
+        severity if severity in (ERROR, INFO) else table.WARNING,
         reason,
         sentence(row.get("message"), 500),
         whole(row.get("gpu")),

@@ -133,6 +133,16 @@ def test_an_action_that_did_not_help_is_followed_by_the_next_one() -> None:
     assert made.rows[0]["incident"] == row["incident"]
 
 
+def test_a_tray_that_a_person_has_acknowledged_is_not_returned_to_service() -> None:
+    row, lines = opened()
+    lines += done(row, FIRST, 1)
+    known = [failed("gpu_lost", "r01t04", severity="info")]
+    assert make(known, 5).rows == []
+    made = make(known, 5, lines, idle(**OURS), actions=[])
+    assert made.rows[0]["reason"] == "verify still reports an error of it"
+    assert made.rows[0]["steps"] == []
+
+
 def test_what_recovers_before_it_is_drained_is_closed_and_not_drained() -> None:
     row, lines = opened()
     made = make([], 5, lines, idle())
