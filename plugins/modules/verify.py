@@ -250,6 +250,12 @@ verdict:
           description: What repairs it where the code alone does not decide, else empty.
           type: str
           sample: reset_gpu
+        gpu:
+          description: The index of the GPU, only where it is about one.
+          type: int
+        link:
+          description: The number of the NVLink of that GPU, only where it is about one.
+          type: int
         remediation:
           description: The command or action that fixes it.
           type: str
