@@ -51,12 +51,7 @@ class Brakes:
     """What is out of service, and what is closed. lines: those of the ledger, with the resets of this run."""
 
     def __init__(
-        self,
-        fabric: Fabric,
-        nodes: Mapping[str, str],
-        lines: Sequence[Line],
-        given: Mapping[str, int],
-        now: str,
+        self, fabric: Fabric, nodes: Mapping[str, str], lines: Sequence[Line], given: dict[str, int], now: str
     ) -> None:
         self.fabric, self.limits, self.now = fabric, limits(given), now
         known = [one for one in ledger.incidents(lines).values() if not one.event]

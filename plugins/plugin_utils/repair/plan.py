@@ -318,18 +318,12 @@ def text(plan: Plan) -> list[str]:
     events = count(sum(row["event"] for row in plan.rows), "rack event")
     refused = len(trays) - len(allowed)
     first = f"{count(len(trays), 'tray')} to repair: {len(allowed)} allowed, {refused} refused; {events}."
-    groups = equal((_key(row), row) for row in plan.rows)
-    shown, more = limited(groups, SHOWN)
+    alike = ("action", "finding", "reason", "brake", "event")
+    shown, more = limited(equal((tuple(str(row.get(key)) for key in alike), row) for row in plan.rows), SHOWN)
     found = [first]
-    for (action, code, reason, brake, event), rows in shown:
-        names = folded((row["tray"] for row in rows), "NVLink domain" if event else "tray")
+    for (action, code, reason, brake, _event), rows in shown:
+        names = folded((row["tray"] for row in rows), "NVLink domain" if rows[0]["event"] else "tray")
         found.append(f"{names}: {action} for {code} ({reason}); {rows[0]['evidence'] or 'no new finding'}.")
-        if brake:
-            found.append(f"    refused: {brake}.")
-        elif rows[0]["steps"]:
-            found.append(f"    steps: {', '.join(rows[0]['steps'])}.")
+        steps = rows[0]["steps"]
+        found += [f"    refused: {brake}."] if brake else [f"    steps: {', '.join(steps)}."] if steps else []
     return [*found, *([f"{count(more, 'more row')}."] if more else [])]
-
-
-def _key(row: Row) -> tuple[str, str, str, str, bool]:
-    return row["action"], row["finding"], row["reason"], row["brake"], row["event"]

@@ -128,18 +128,11 @@ def _decision(row: Object) -> Decision | None:
         return None
     given = row.get("action")
     action = _SAME.get(given, given) if isinstance(given, str) else ""
-    reason = f"verify's action for {code}" if action in table.REPAIRS else f"the action of {code}"
-    port = row.get("port")
-    return Decision(
-        action if action in table.REPAIRS else known.action,
-        str(code),
-        severity if severity in (ERROR, INFO) else table.WARNING,
-        reason,
-        sentence(row.get("message"), 500),
-        whole(row.get("gpu")),
-        whole(row.get("link")),
-        sentence(port) if isinstance(port, str) else None,
-    )
+    is_given = action in table.REPAIRS
+    action, reason = (action, f"verify's action for {code}") if is_given else (known.action, f"the action of {code}")
+    severity = severity if severity in (ERROR, INFO) else table.WARNING
+    about = (whole(row.get("gpu")), whole(row.get("link")), sentence(row.get("port")) or None)
+    return Decision(action, str(code), severity, reason, sentence(row.get("message"), 500), *about)
 
 
 def _asked(found: Decision, state: str, has_slurm: bool) -> Decision:
