@@ -40,6 +40,8 @@ NEVER_SHIPPED = (
     ".ruff_cache",
     ".pytest_cache",
 )
+# Galaxy lists what meta/extensions.yml names.
+EXTENSIONS = ("meta/extensions.yml", "extensions/eda/rulebooks/repair.yml")
 DEMO_FILES = (
     "fabric.json",
     "slurm/topology.yaml",
@@ -66,6 +68,8 @@ def check_contents(artifact: Path) -> None:
     unwanted = [name for name in names if name.split("/")[0] in NEVER_SHIPPED or "__pycache__" in name]
     if unwanted:
         sys.exit(f"artifact: contains {summarize(unwanted)}; add them to build_ignore in galaxy.yml.")
+    if missing := [name for name in EXTENSIONS if name not in names]:
+        sys.exit(f"artifact: does not contain {summarize(missing)}; remove them from build_ignore in galaxy.yml.")
     size = artifact.stat().st_size
     if size > MAX_BYTES:
         sys.exit(f"artifact: has {size} bytes, more than {MAX_BYTES}; add unused files to build_ignore in galaxy.yml.")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Trees of programs that run beside a lab: Chromium and Prometheus' promtool, and empty Ansible controllers.
+"""Trees of programs that run beside a lab: Chromium, promtool and Alertmanager, and empty Ansible controllers.
 
 Nothing of them is installed on the machine. A program in a tree sees its own files, one folder of the caller and the
 caller's network, and changes nothing.
@@ -54,7 +54,11 @@ class Tree(NamedTuple):
         ]
 
 
-VIEWERS = Tree("viewers", "trixie", ("chromium", "chromium-driver", "fonts-dejavu-core", "prometheus"))
+VIEWERS = Tree(
+    "viewers",
+    "trixie",
+    ("chromium", "chromium-driver", "fonts-dejavu-core", "prometheus", "prometheus-alertmanager"),
+)
 # With the packages that docs/offline.md asks for.
 CONTROLLERS = tuple(
     Tree(f"controller-{suite}", suite, ("python3-venv", "openssh-client")) for suite in ("bookworm", "trixie")
