@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, journal, model, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 
 OPTIONS = schemas.arguments(DOCUMENTATION)
@@ -124,6 +125,8 @@ def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
         verdict=found,
         nodes=shown,
         without=tuple(options["without"]),
+        repairs=tuple(journal.read(ledger.path(options["fabric_file"], options["state_dir"]))),
+        spares_active=options["spares_active"],
         jobs=None if lines is None else running_jobs(lines),
         block_sizes=tuple(options["block_sizes"]),
         gpus_by_dra=options["gpus_by_dra"],

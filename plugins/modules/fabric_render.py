@@ -16,6 +16,8 @@ description:
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
     (C(report/index.html), one file without external resources).
   - Writes metrics of the fabric (C(metrics/nvlink_fabric.prom)) for the textfile collector of node_exporter.
+  - Report and metrics show the incidents of the playbook C(rackscale.nvlink.repair) from the ledger
+    (C(fabric.repairs.jsonl)) next to the state file.
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
   - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), the
     topology objects of each scheduler (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
@@ -84,6 +86,14 @@ options:
     type: list
     elements: str
     default: []
+    version_added: 1.1.0
+  spares_active:
+    description:
+      - How many trays of each block run jobs; the others are spares. Report and metrics then show how many spares are
+        configured, available and unhealthy, where the states in Slurm are known.
+      - V(0) where no tray is kept as a spare.
+    type: int
+    default: 0
     version_added: 1.1.0
   gpus_by_dra:
     description:

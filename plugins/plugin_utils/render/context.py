@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 
@@ -22,6 +23,7 @@ class RenderContext:
     verdict: what verify last found; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried. nodes: tray -> its state in Slurm, None where
     these are not known. without: trays that the report counts as drained. The state that renderers get has both.
+    repairs: the lines of repair's ledger. spares_active: how many trays of each block run jobs, 0 without spares.
     gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
     the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
     it is unknown.
@@ -31,6 +33,8 @@ class RenderContext:
     jobs: Mapping[str, tuple[str, ...]] | None = None
     nodes: Mapping[str, str] | None = None
     without: tuple[str, ...] = ()
+    repairs: tuple[Line, ...] = ()
+    spares_active: int = 0
     block_sizes: tuple[int, ...] = ()
     gpus_by_dra: bool = False
     topology: TopologySettings = field(default_factory=TopologySettings)

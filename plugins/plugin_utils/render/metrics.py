@@ -18,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs import KINDS, Repairs, repairs, spares
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, uses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
@@ -45,6 +46,7 @@ HELP = {
     "nvlink_clique_oldest_observation_timestamp_seconds": (
         "Time of the oldest observation among the trays of a clique."
     ),
+    "nvlink_clique_spare_trays": "Spare trays of a clique: configured, available for jobs, unhealthy.",
     "nvlink_segment_reach_trays": "Trays of the largest Slurm job with segments of so many trays.",
     "nvlink_segment_blocks": "Blocks that hold a segment of so many trays.",
     "nvlink_segment_free_trays": "Trays of the largest such job without those where a job runs.",
@@ -60,6 +62,11 @@ HELP = {
     "nvlink_clique_free_nodes": "Nodes of a clique that a new ComputeDomain can use.",
     "nvlink_clique_stranded_gpus": "Free GPUs on nodes that a ComputeDomain has, which no other one can use.",
     "nvlink_clique_blocked_nodes": "Nodes of a clique with stranded GPUs, by the ComputeDomain that has them.",
+    "nvlink_repair_incidents": "Incidents of repair: open ones, and those closed in the last 30 days.",
+    "nvlink_repair_oldest_incident_timestamp_seconds": "When the oldest open incident was opened.",
+    "nvlink_repair_repeat_offenders": "Trays, GPUs, links and switch ports with several incidents in the last 30 days.",
+    "nvlink_repair_lost_seconds": "How long trays of a domain were out of service for incidents.",
+    "nvlink_repair_stopped": "Limits of repair that were reached and that a person has to reset.",
 }
 """Metric, always a gauge, and its help text, in the order of the file."""
 
@@ -103,6 +110,10 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
     for clique in shown.cliques:
         if clique.trays:
             yield from _of_clique(clique, fabric.members[clique.name], state, () if context.nodes is None else WORDS)
+    for spare in spares(fabric, state, context):
+        labels = {"clique": spare.clique, "domain": spare.domain}
+        for word in ("configured", "available", "unhealthy"):
+            yield "nvlink_clique_spare_trays", {**labels, "state": word}, getattr(spare, word)
     for found in capacity.capacities(fabric, state, context.block_sizes, shown.busy):
         yield from _of_capacity({"slurm_cluster": found.cluster} if found.cluster else {}, found)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
@@ -110,6 +121,8 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
         yield "nvlink_findings", {"code": code, "severity": severity}, number
     if context.verdict:
         yield from _of_verify(context.verdict)
+    if found_repairs := repairs(context):
+        yield from _of_repairs(found_repairs, fabric)
 
 
 def _of_clique(
@@ -159,3 +172,19 @@ def _of_verify(verdict: Verdict) -> Iterator[Sample]:
         yield "nvlink_clique_stranded_gpus", clique, use["stranded_gpus"]
         for domain, nodes in use["blocked_by"].items() if use["stranded_gpus"] else ():
             yield "nvlink_clique_blocked_nodes", {**clique, "compute_domain": domain}, len(nodes)
+
+
+def _of_repairs(found: Repairs, fabric: model.Fabric) -> Iterator[Sample]:
+    yield "nvlink_repair_incidents", {"state": "open"}, len(found.open)
+    yield "nvlink_repair_incidents", {"state": "closed"}, len(found.incidents) - len(found.open)
+    oldest = min((one.opened_at for one in found.open), default=None)
+    yield "nvlink_repair_oldest_incident_timestamp_seconds", {}, _seconds(oldest)
+    for kind in KINDS:
+        yield "nvlink_repair_repeat_offenders", {"kind": kind}, sum(one.kind == kind for one in found.offenders)
+    lost: Counter[str] = Counter()
+    for tray, hours in found.hours.items():
+        if placed := fabric.trays.get(tray):
+            lost[fabric.cliques[placed["clique"]]["domain"]] += int(hours * 3600)
+    for domain, seconds in sorted(lost.items()):
+        yield "nvlink_repair_lost_seconds", {"domain": domain}, seconds
+    yield "nvlink_repair_stopped", {}, len(found.stopped)

@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs import reached, repairs, spares
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, stranded_gpus, uses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
@@ -49,12 +50,14 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters.update(counted=count, fold=hostlist.fold, folded=folded, subject=view.subject)
+    environment.filters.update(counted=count, fold=hostlist.fold, folded=folded, subject=view.subject, reached=reached)
     page = environment.from_string(_asset("report.html.j2")).render(
         figure=shown,
         layers=layers(context.verdict) if context.verdict else (),
         uses=uses(context.verdict),
         stranded_gpus=stranded_gpus(context.verdict),
+        repairs=repairs(context),
+        spares=spares(fabric, state, context),
         state=state,
         context=context,
         sentence=_sentence(shown, capacities, problems, context),

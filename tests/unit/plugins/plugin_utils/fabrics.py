@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from hypothesis import strategies as st
 
@@ -42,6 +43,19 @@ LINKS = {
     ],
 }
 """The facts nvlink_links of a tray: one GPU, and one Xid of it."""
+
+
+_OPEN = Line(
+    incident="r02t02-20261121T040000Z",
+    at="2026-11-21T04:00:00Z",
+    step="open",
+    state="done",
+    subject="r02t02",
+    code="gpu_lost",
+    detail="{}",
+)
+REPAIRS: tuple[Line, ...] = (_OPEN, {**_OPEN, "step": "drain", "detail": ""})
+"""The ledger of a tray that is drained."""
 
 
 class HostVars(dict[str, Any]):

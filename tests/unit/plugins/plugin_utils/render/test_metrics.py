@@ -46,6 +46,15 @@ nvlink_layer_failures{layer="slurm",severity="warning"} 0
 nvlink_clique_free_nodes{clique="r02"} 1
 nvlink_clique_stranded_gpus{clique="r01"} 3
 nvlink_clique_blocked_nodes{clique="r01",compute_domain="jobs/infer"} 1
+nvlink_clique_spare_trays{clique="r01",domain="r01",state="configured"} 1
+nvlink_clique_spare_trays{clique="r01",domain="r01",state="available"} 0
+nvlink_clique_spare_trays{clique="r02",domain="r02",state="unhealthy"} 1
+nvlink_repair_incidents{state="open"} 1
+nvlink_repair_incidents{state="closed"} 0
+nvlink_repair_oldest_incident_timestamp_seconds 1795233600
+nvlink_repair_repeat_offenders{kind="switch_port"} 0
+nvlink_repair_lost_seconds{domain="r02"} 3600
+nvlink_repair_stopped 0
 """
 USED = {
     "r01": {
@@ -75,7 +84,9 @@ def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) ->
 def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
     seen = verdict(VERDICT, "verdict.json")
     fabric, state = _two_racks()
-    context = RenderContext(verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen["slurm_nodes"])
+    context = RenderContext(
+        verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen["slurm_nodes"], repairs=fabrics.REPAIRS, spares_active=1
+    )
     lines = _prom(fabric, node_states.applied(state, fabric, seen["slurm_nodes"] or {}), context).splitlines()
     names = [re.split("[ {]", line)[0] for line in lines if line[0] != "#"]
     assert list(dict.fromkeys(names)) == list(metrics.HELP)
@@ -85,7 +96,7 @@ def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
         assert re.split("[ {]", lines[at + 2])[0] == name
     assert set(SAMPLES.splitlines()) <= set(lines)
     # What is unknown, and layers that were not checked, have no sample.
-    assert len(names) == 71
+    assert len(names) == 86
 
 
 def test_no_series_is_per_tray() -> None:
