@@ -37,7 +37,7 @@ SCHEMAS["inspect"] |= {
 # Step -> (seconds to connect, to copy the module, to start Python and for what has limits of its own; how many calls
 # may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
 # the facts and as they print it.
-_TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10)}
+_TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10), "logs": (60.0, 20)}
 # Options that a host has no use for.
 _CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers", "tray_reading", "hosts"})
 
@@ -123,7 +123,7 @@ class ActionModule(GuardedAction):
 
     def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
         given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
-        module, seconds = "rackscale.nvlink.doctor", _seconds(step, options)
+        module, seconds = "rackscale.nvlink.doctor", _seconds("logs" if options["logs"] else step, options)
         return self.run_module(module, {**given, **more}, task_vars, SCHEMAS[step], seconds)
 
 

@@ -10,7 +10,9 @@ knows the names of all hosts, which one tray does not.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, subsets
@@ -24,6 +26,18 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
 MAX_CHARACTERS = 2 * 1024 * 1024
 # A text of an answer has at most 16 KiB (guard/schemas.py), so an output is a list of parts.
 PART = 8192
+LINES = "5000"
+_IMEX_LOG = "/var/log/nvidia-imex.log"
+# File -> the command that prints it, besides the tools of a bundle. Their texts name hosts, users and processes.
+LOGS = {
+    "kernel.txt": f"journalctl --dmesg --no-pager --quiet --output=short-iso --lines={LINES}",
+    "dmesg.txt": "dmesg",
+    "imex-log.txt": f"tail --lines={LINES} {_IMEX_LOG}",
+    "imex-journal.txt": f"journalctl --unit=nvidia-imex --no-pager --quiet --output=short-iso --lines={LINES}",
+    "nvlink-errors.txt": "nvidia-smi nvlink --errorcounters",
+    "nvlink-status.txt": "nvidia-smi nvlink --status",
+    "links.json": "rackscale.nvlink.fabric_facts gather_subset=links",
+}
 
 
 def read(options: Arguments) -> dict[str, Any]:
@@ -32,7 +46,9 @@ def read(options: Arguments) -> dict[str, Any]:
     if options["role"] == "controller":
         return of_controller(Slurm(options["bin_dir"], timeout, options["conf_dir"]))
     programs = {name: options[name] for name in ("nvidia_smi", "imex_ctl", "imex_config_file")}
-    return of_tray(subsets.Options(timeout=timeout, imex_timeout=timeout, **programs))
+    asked = subsets.Options(timeout=timeout, imex_timeout=timeout, **programs)
+    answer = of_tray(asked)
+    return {**answer, "outputs": [*answer["outputs"], *_logs(asked)]} if options["logs"] else answer
 
 
 def of_tray(options: subsets.Options) -> dict[str, Any]:
@@ -53,6 +69,19 @@ def of_tray(options: subsets.Options) -> dict[str, Any]:
             _output("imex.json", [*ctl, "-N", "-j"], options.imex_timeout),
         ],
     }
+
+
+def _logs(options: subsets.Options) -> Iterator[dict[str, Any]]:
+    """The logs and link counters of a tray, for the evidence of an incident; never for a bundle."""
+    for name, command in LOGS.items():
+        program, *words = command.split()
+        if name == "links.json":
+            facts = subsets.gather(options._replace(gather_subset=("links",)))["ansible_facts"]
+            text = json.dumps(facts, indent=1, sort_keys=True) + "\n"
+            yield _printed(name, child.Result(rc=0, stdout=text, stderr=""))
+        else:
+            program = options.nvidia_smi if program == "nvidia-smi" else program
+            yield _output(name, [program, *words], options.timeout)
 
 
 def of_controller(slurm: Slurm) -> dict[str, Any]:

@@ -91,6 +91,13 @@ options:
     description: Seconds for one GPU backend, above 0 and up to 3600; with O(step=capture) for each answer, up to 600.
     type: float
     default: 20
+  logs:
+    description:
+      - With O(step=capture) on a tray, whether the outputs also have the end of the kernel's log, that of IMEX and the
+        counters of the links, for the evidence of an incident. A bundle never has them.
+    type: bool
+    default: false
+    version_added: 1.1.0
   bin_dir:
     description: Folder of Slurm's programs; the usual ones by default.
     type: path
@@ -464,6 +471,7 @@ ARGUMENTS: dict[str, Specification] = {
     "imex_ctl": {"type": "path", "default": "nvidia-imex-ctl"},
     "imex_config_file": {"type": "path", "default": "/etc/nvidia-imex/config.cfg"},
     "timeout": {"type": "float", "default": 20},
+    "logs": {"type": "bool", "default": False},
     "bin_dir": {"type": "path", "default": ""},
     "conf_dir": {"type": "path", "default": ""},
     "connects": {"type": "list", "elements": "dict", "options": CONNECT, "default": []},
