@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.repair import DOCUMENTATION
@@ -22,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import RepairError, ledger, plan, steps, tickets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 
@@ -40,31 +40,28 @@ class ActionModule(ControllerAction):
         self.lines = journal.read(self.ledger)
         scontrol = self.options["scontrol"]
         self.nodes = None if scontrol is None else node_states.of_scontrol(scontrol, self.fabric)
+        self.incidents = ledger.incidents(self.lines)
         state = self.options["state"]
         if state == "planned":
             return self._planned()
-        ids = set(self.options["incidents"])
-        self.incidents = [row for name, row in ledger.incidents(self.lines).items() if name in ids]
         if state == "begun":
             return self._begun()
         if state == "ended":
             return self._ended(task_vars)
         storage.unmark(self.ledger, os.getppid())
-        return self._reported()
+        return self._reported(task_vars)
 
     def _planned(self) -> Result:
-        options, settings = self.options, {key: self.options[key] for key in plan.Settings.__annotations__}
+        options = self.options
+        settings = cast(plan.Settings, {key: options[key] for key in plan.Settings.__annotations__})
         verdict = json_file(options["verdict_file"])
         if not isinstance(verdict, Mapping):
             raise RepairError(
                 f"verdict_file: {options['verdict_file']} is no verdict; run the playbook verify with this verdict_file"
             )
         own = os.getppid()
-        blockers = [
-            f"{name} is in use by {holder}"
-            for name, holder in ((path, storage.held(path, own)) for path in (self.path, self.ledger))
-            if holder
-        ]
+        paths = (self.path, progress_file.marked(self.path, options["state_dir"]), self.ledger)
+        blockers = [f"{path} is in use by {holder}" for path in paths if (holder := storage.held(path, own))]
         stop = options["stop_file"]
         blockers += [f"{stop} exists, which stops repair; remove it to go on"] if stop and os.path.exists(stop) else []
         made = plan.make(verdict, self.fabric, self.nodes, self.lines, settings, blockers, self.now)
@@ -73,73 +70,75 @@ class ActionModule(ControllerAction):
         if options["path"]:
             storage.check_output("path", {"path": options["path"], "fabric_file": self.path}, b'"rows":')
             storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)
-        result: Result = {"plan": rows, "text": text, "incidents": [], "trays": []}
+        result: Result = {"plan": rows, "text": text, "trays": [], "closed": [], "unfinished": 0}
         if not options["apply"] or self._task.check_mode:
-            return result
-        self._append(made.lines)
-        if blockers:
-            return result
+            return {**result, "plan": [{**row, "steps": []} for row in rows]}
         storage.mark(self.ledger, self.now, own)
         self._rotate()
-        mine = {row["incident"] for row in made.rows if row["allowed"]} | {row.id for row in made.open}
-        refused = {row["incident"] for row in made.rows if not row["allowed"]}
-        known = [row for name, row in ledger.incidents(self.lines).items() if name in mine - refused]
-        for incident in steps.by_a_person(known, self.lines, verdict, self.nodes, options["actions"]):
-            self._append(_line(self.now, incident, step, DONE, "by a person") for step in ("action", "return", "resume"))
-        trays = sorted({row.subject for row in known if row.subject in self.fabric.trays})
-        return {**result, "changed": bool(known), "incidents": [row.id for row in known], "trays": trays}
+        self._append(made.lines)
+        self.incidents = ledger.incidents(self.lines)
+        closed = {line["incident"] for line in made.lines if line["step"] == "close"}
+        result["closed"] = self._rows([self.incidents[name] for name in sorted(closed)], "close")
+        result["trays"] = [row["tray"] for row in made.rows if row["steps"] and not row["event"]]
+        return {**result, "changed": bool(made.lines)}
+
+    def _rows(self, incidents: Iterable[Incident], state: str) -> list[Result]:
+        """What the tasks of a step read of each incident, with the document of its ticket in this state."""
+        own = {row["incident"]: row for row in self.options["plan"]}
+        nodes = {tray: row["slurm_node"] for tray, row in self.fabric.trays.items()}
+        return [
+            {
+                "tray": one.subject,
+                "incident": one.id,
+                "node": nodes.get(one.subject, ""),
+                "action": one.action,
+                "reason": steps.reason(one),
+                "ticket": tickets.document(one, own.get(one.id), state, self.now),
+            }
+            for one in incidents
+        ]
 
     def _begun(self) -> Result:
         step, options = self.options["step"], self.options
-        nodes = {tray: row["slurm_node"] for tray, row in self.fabric.trays.items()}
         jobs = running_jobs(options["squeue"] or ())
-        busy = {tray for tray, node in nodes.items() if jobs.get(node)}
-        found = list(steps.due(step, self.incidents, nodes, options["actions"], self.nodes, busy))
+        busy = {tray for tray, row in self.fabric.trays.items() if jobs.get(row["slurm_node"])}
+        waits = () if options["kill_jobs"] else busy
+        found = list(steps.due(step, options["plan"], self.incidents, self.nodes, waits))
         self._append(_line(self.now, incident, step, BEGIN) for incident in found)
-        rows = [
-            {
-                "tray": incident.subject,
-                "incident": incident.id,
-                "node": nodes.get(incident.subject, ""),
-                "action": incident.action,
-                "reason": steps.reason(incident),
-                "ticket": tickets.document(incident, None, "close" if step == "close" else "open", self.now),
-            }
-            for incident in found
-        ]
-        trays = [row["tray"] for row in rows if row["tray"] in nodes]
-        return {"changed": bool(rows), "rows": rows, "trays": trays, "incidents": [row.id for row in found]}
+        rows = self._rows(found, "close" if step == "close" else "open")
+        return {"changed": bool(rows), "rows": rows, "trays": [row["tray"] for row in rows if row["node"]]}
 
     def _ended(self, task_vars: Variables) -> Result:
-        step, options = self.options["step"], self.options
-        hosts = task_vars["hostvars"]
-        failed = steps.problems(options["results"], [row.subject for row in self.incidents])
-        for incident in self.incidents:
-            tray, why = incident.subject, ""
+        step, options, hosts = self.options["step"], self.options, task_vars["hostvars"]
+        found = [self.incidents[name] for name in options["incidents"]]
+        failed = steps.problems(options["results"] if step != "evidence" else {}, [one.subject for one in found])
+        for tray, one in ((one.subject, one) for one in found):
             own = hosts.raw_get(tray) if tray in hosts else {}
             answers = [mapped(own.get(name)) for name in options["registered"]]
             if step == "evidence":
-                folder = evidence.folder(self.ledger, incident.id)
-                evidence.write(folder, tray, self.now, answers[0] if answers else {}, options["results"])
+                folder = evidence.folder(self.ledger, one.id)
+                evidence.write(folder, tray, self.now, answers[0], options["results"])
+            elif step in ("return", "resume"):
+                failed[tray] = steps.still_out(self.nodes, tray, options["detail"])
             elif answers:
-                why = steps.of_host(answers)
-            if step in ("return", "resume"):
-                why = steps.still_out(self.nodes, tray, options["detail"])
-            failed[tray] = failed.get(tray, "") or why if step != "evidence" else ""
-        self._append(
-            _line(self.now, row, step, FAILED if failed[row.subject] else DONE, failed[row.subject])
-            for row in self.incidents
-        )
-        text = [f"{row.subject}: {step} failed: {failed[row.subject]}" for row in self.incidents if failed[row.subject]]
-        return {"changed": bool(self.incidents), "text": text}
+                failed[tray] = failed[tray] or steps.of_host(answers)
+        ends = [(one, failed[one.subject]) for one in found]
+        self._append(_line(self.now, one, step, FAILED if why else DONE, why) for one, why in ends)
+        text = [f"{one.subject}: {step} failed: {why}." for one, why in ends if why]
+        return {"changed": bool(found), "text": text, "trays": steps.freed(options["results"], self.fabric)}
 
-    def _reported(self) -> Result:
-        failed = [row for row in self.incidents if FAILED in row.steps.values()]
-        rows = [
-            {"tray": row.subject, "ticket": tickets.document(row, None, "update", self.now)} for row in failed
+    def _reported(self, task_vars: Variables) -> Result:
+        rows, hosts = self.options["plan"], task_vars["hostvars"]
+        failed = [one for row in rows if (one := self.incidents.get(row["incident"])) and FAILED in one.steps.values()]
+        text = steps.report(rows, self.incidents, self.lines, evidence.folder(self.ledger, ""))
+        answers = [
+            steps.of_spare(tray, mapped(hosts.raw_get(tray).get(name)))
+            for tray in self.options["spares"]
+            for name in self.options["registered"]
         ]
-        text = steps.report(self.incidents, self.lines, self.options["actions"], evidence.folder(self.ledger, ""))
-        return {"rows": rows, "text": text, "unfinished": len(failed)}
+        unfinished = len(failed) + sum(not is_ready for is_ready, _line in answers)
+        text += [line for _is_ready, line in answers]
+        return {"rows": self._rows(failed, "update"), "text": text, "unfinished": unfinished}
 
     def _append(self, lines: Iterable[Line]) -> None:
         """Append lines to the ledger, under its lock; nothing in check mode."""
@@ -154,7 +153,7 @@ class ActionModule(ControllerAction):
         kept = ledger.rotated(self.lines, self.now)
         if len(kept) < len(self.lines):
             with storage.locked(self.ledger, self.now):
-                storage.write_atomic(self.ledger, b"".join(json.dumps(line).encode() + b"\n" for line in kept))
+                storage.write_atomic(self.ledger, journal.encode(kept) + b"\n")
             self.lines = kept
 
 

@@ -21,8 +21,8 @@ notes:
 options:
   state:
     description:
-      - V(planned) returns the plan. With O(apply) it writes the decisions to the ledger and returns the incidents that
-        this run works on.
+      - V(planned) returns the plan. With O(apply) it writes the decisions to the ledger, and each row has the
+        steps that this run does.
       - V(begun) returns the incidents for which O(step) is due, and writes that it begins.
       - V(ended) writes what became of O(step), from what its tasks returned.
       - V(reported) returns a line for each incident, and the documents that update the tickets of failed ones.
@@ -90,8 +90,13 @@ options:
   stop_file:
     description: While this file exists, nothing is done.
     type: path
+  plan:
+    description: The RV(plan) of this run, with O(state=begun) and O(state=reported).
+    type: list
+    elements: dict
+    default: []
   incidents:
-    description: The incidents that this run works on, or whose O(step) ended.
+    description: The incidents whose O(step) ended.
     type: list
     elements: str
     default: []
@@ -101,6 +106,11 @@ options:
     default: {}
   registered:
     description: The variables that the tasks of O(step) registered on the trays.
+    type: list
+    elements: str
+    default: []
+  spares:
+    description: With O(state=reported), the trays that came into service, whose IMEX O(registered) has.
     type: list
     elements: str
     default: []
@@ -157,14 +167,14 @@ text:
   returned: with O(state=planned), O(state=ended) and O(state=reported)
   type: list
   elements: str
-incidents:
-  description: The incidents that this run works on, or whose O(step) is due.
-  returned: with O(state=planned) and O(state=begun)
+closed:
+  description: As RV(rows), of the incidents that the plan itself closes.
+  returned: with O(state=planned)
   type: list
-  elements: str
+  elements: dict
 trays:
-  description: The trays of these incidents.
-  returned: with O(state=planned) and O(state=begun)
+  description: The trays of the rows; with O(step=spare) those that came into service.
+  returned: with O(state=planned), O(state=begun) and O(state=ended)
   type: list
   elements: str
 rows:

@@ -1,22 +1,24 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steps of the incidents in one run: for which a step is due, and what became of its tasks. Pure."""
+"""The steps of the incidents in one run: for which a step is due, and what became of its tasks. Pure functions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, FAILED, Line
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
-AUTOMATIC = ("reset_gpu", "reboot", "power_cycle")
-"""The actions that a run can do; a person does every other one."""
 NEEDS: dict[str, tuple[str, ...]] = {
     "drain": (),
     "evidence": ("drain",),
@@ -24,74 +26,46 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "ticket": (),
     # What a reset or a reboot destroys must be on disk.
     "action": ("drain", "evidence"),
-    "return": ("action",),
+    "return": ("drain", "action"),
     "resume": ("return",),
-    "close": ("resume",),
+    "close": ("ticket", "resume"),
 }
-"""Step -> the steps that must be done before."""
-OF_EVENTS = ("ticket", "close")
-"""The steps of an incident of a whole domain, which has one ticket and no tray."""
+"""Step -> the steps that must be done before, where the plan of this run has them."""
+_FREED = re.compile(r"(\S+) becomes? active")
 
 
 def reason(incident: Incident) -> str:
     """The reason of the drain in Slurm, as slurm_nodes takes it: without its prefix."""
-    return f"repair {incident.id}"
+    return policy.own_reason(incident.id).removeprefix(OURS)
 
 
 def due(
     step: str,
-    incidents: Iterable[Incident],
-    trays: Collection[str],
-    actions: Collection[str],
+    rows: Iterable[Row],
+    incidents: Mapping[str, Incident],
     nodes: Mapping[str, str] | None,
-    busy: Collection[str],
+    busy: Collection[str] = (),
 ) -> Iterator[Incident]:
-    """The incidents whose step is next. trays: those of the fabric file.
+    """The incidents whose step is next, of those that the plan of this run has.
 
-    An action is due where the site allows it (``actions``), no job runs on the tray (``busy``) and Slurm still has it
-    drained for this incident (``nodes``: tray -> its state and reason; None without Slurm).
+    An action waits while a job runs on the tray (``busy``), and is done only while Slurm has the tray drained for this
+    incident (``nodes``: tray -> its state and reason; None without Slurm).
     """
-    for incident in incidents:
-        steps, tray = incident.steps, incident.subject
-        is_next = steps.get(step) != DONE and all(steps.get(before) == DONE for before in NEEDS[step])
-        if not is_next or incident.closed_at or (tray not in trays and step not in OF_EVENTS):
+    for row in rows:
+        incident = incidents.get(row["incident"])
+        if incident is None or not row["allowed"] or step not in row["steps"] or incident.steps.get(step) == DONE:
             continue
-        if step != "action" or (
-            incident.action in AUTOMATIC
-            and incident.action in actions
-            and tray not in busy
-            and (nodes is None or is_drained(nodes.get(tray, ""), f"{OURS}{reason(incident)}"))
-        ):
+        is_next = all(incident.steps.get(before) == DONE for before in NEEDS[step] if before in row["steps"])
+        tray = incident.subject
+        is_free = nodes is None or (tray not in busy and _is_ours(nodes.get(tray, ""), incident))
+        if is_next and (step != "action" or is_free):
             yield incident
 
 
-def is_drained(state: str, why: str = "") -> bool:
-    """Whether a node's state, such as ``DRAIN+IDLE: nvlink: repair 1``, is a drain, for this reason where it is set."""
-    flags, _colon, set_for = state.partition(": ")
-    return "DRAIN" in flags.split("+") and (not why or set_for.partition(" : ")[0] == why)
-
-
-def by_a_person(
-    incidents: Iterable[Incident],
-    lines: Sequence[Line],
-    verdict: Mapping[str, Any],
-    nodes: Mapping[str, str] | None,
-    actions: Collection[str],
-) -> Iterator[Incident]:
-    """The incidents whose action was a person's, and whose tray a person has returned to service since.
-
-    The verdict is newer than all that is known of the incident, and has no error of the tray.
-    """
-    failures = [row for row in map(mapped, as_list(verdict.get("failures"))) if row.get("severity") == ERROR]
-    sick = {str(tray) for row in failures for tray in (row.get("tray"), *as_list(row.get("trays")))}
-    last = {line["incident"]: line["at"] for line in lines}
-    for incident in incidents:
-        is_manual = incident.action not in AUTOMATIC or incident.action not in actions
-        is_newer = str(verdict.get("checked_at")) > last.get(incident.id, "")
-        was_drained = incident.steps.get("drain") == DONE and incident.steps.get("action") != DONE
-        if is_manual and was_drained and is_newer and incident.subject not in sick and nodes is not None:
-            if incident.subject in nodes and not is_drained(nodes[incident.subject]):
-                yield incident
+def _is_ours(state: str, incident: Incident) -> bool:
+    """Whether Slurm has the tray drained, and for this incident."""
+    set_for = state.partition(": ")[2].partition(" : ")[0]
+    return policy.is_out(state) and set_for == policy.own_reason(incident.id)
 
 
 def problems(results: Any, trays: Iterable[str]) -> dict[str, str]:
@@ -100,8 +74,11 @@ def problems(results: Any, trays: Iterable[str]) -> dict[str, str]:
     if loop is None:
         return dict.fromkeys(trays, problem(mapped(results)))
     rows = [(mapped(row), mapped(mapped(row).get("item"))) for row in as_list(loop)]
-    found = {str(item["tray"]): problem(row) for row, item in rows if "tray" in item}
-    return {tray: found.get(tray, "") for tray in trays}
+    found = dict.fromkeys(trays, "")
+    for row, item in rows:
+        tray = str(item.get("tray"))
+        found[tray] = found.get(tray) or problem(row)
+    return found
 
 
 def of_host(answers: Iterable[Mapping[str, Any]]) -> str:
@@ -119,31 +96,52 @@ def problem(result: Mapping[str, Any]) -> str:
         return f"slurmctld does not have the node {sentence(unknown[0])}"
     if not result.get("failed"):
         return ""
-    text = str(result.get("stderr") or result.get("msg") or "it failed")
-    return sentence(text).rstrip(".") or "it failed"
+    return sentence(result.get("stderr") or result.get("msg") or "").rstrip(".") or "its task failed"
 
 
 def still_out(nodes: Mapping[str, str] | None, tray: str, detail: str) -> str:
     """Why a tray is not back after its tests; empty where it is. detail: what the report of the tests has."""
-    is_out = bool(detail) if nodes is None else tray not in nodes or is_drained(nodes[tray])
+    is_out = bool(detail) if nodes is None else tray not in nodes or policy.is_out(nodes[tray])
     return sentence(detail).rstrip(".") or "Slurm still has it drained" if is_out else ""
 
 
-def report(incidents: Iterable[Incident], lines: Sequence[Line], actions: Collection[str], folder: str) -> list[str]:
-    """One line for each incident of a run: what was done last, and what is next. folder: that of the evidence."""
+def freed(results: Any, fabric: Fabric) -> list[str]:
+    """The trays that left the reservation of spares, from what slurm_nodes returned."""
+    texts = " ".join(map(str, as_list(mapped(results).get("changes"))))
+    nodes = {node for names in _FREED.findall(texts) for node in expand(names)}
+    return sorted(tray for tray, row in fabric.trays.items() if row["slurm_node"] in nodes)
+
+
+def of_spare(tray: str, answer: Mapping[str, Any]) -> tuple[bool, str]:
+    """(whether IMEX is ready on a spare that came into service, a line that says so)."""
+    facts = mapped(mapped(answer.get("ansible_facts")).get("nvlink_imex"))
+    why = problem(answer) or sentence(facts.get("reason") or "its daemon is not READY").rstrip(".")
+    if facts.get("ready") is True and not problem(answer):
+        return True, f"{tray} is in service in place of a broken tray, with IMEX READY."
+    return (
+        False,
+        f"{tray} is in service in place of a broken tray, but IMEX is not ready ({why}): run imex.",
+    )
+
+
+def report(rows: Iterable[Row], incidents: Mapping[str, Incident], lines: Sequence[Line], folder: str) -> list[str]:
+    """One line for each incident of a run: what was done, or what is next. folder: that of the evidence."""
     details = {(line["incident"], line["step"]): line["detail"] for line in lines}
     found = []
-    for row in incidents:
-        failed = [step for step, state in row.steps.items() if state == FAILED]
-        if row.closed_at:
-            what = "is in service and the incident is closed"
+    for row in rows:
+        one = incidents.get(row["incident"])
+        if one is None:
+            continue
+        failed = [step for step, state in one.steps.items() if state == FAILED]
+        if one.closed_at:
+            what = "closed"
         elif failed:
-            what = "; ".join(f"{step} failed: {details[row.id, step]}" for step in failed)
-        elif row.steps.get("action") == DONE:
-            what = f"{row.action} is done, and its return goes on in the next run"
-        elif row.action in AUTOMATIC and row.action in actions:
-            what = f"{row.action} waits until its jobs have ended; run this again"
+            what = "; ".join(f"{step} failed: {details[one.id, step]}" for step in failed)
+        elif "action" in row["steps"] and one.steps.get("action") != DONE:
+            what = f"{one.action} waits until no job runs on it; run this again"
+        elif one.event or one.steps.get("action") == DONE:
+            what = "open, and goes on with the next verdict"
         else:
-            what = f"{row.action} is a person's; evidence is in {folder}{row.id}, and the playbook resume returns it"
-        found.append(f"{row.subject} ({row.id}, {row.code}): {what}.")
+            what = f"{one.action} is a person's or not in repair_actions; evidence is in {folder}{one.id}"
+        found.append(f"{one.subject} ({one.id}, {one.code}): {what}.")
     return found
