@@ -101,7 +101,7 @@ class Repaired(Site):
         name = self.incident(tray)
         return {line["step"]: line["state"] for line in self.lines if line["incident"] == name}
 
-    def seconds(self, tray: str) -> dict[str, str]:
+    def timeline(self, tray: str) -> dict[str, str]:
         name = self.incident(tray)
         return {f"{line['step']} {line['state']}": line["at"] for line in self.lines if line["incident"] == name}
 
@@ -133,6 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repaired]:
             "repair_ticket_url": site.tickets.url,
             "repair_ticket_token": TOKEN,
             "spares_active": 4,
+            "repair_stop_file": str(folder / "stop"),
         }
 
         with (folder / "group_vars" / "all.yml").open("a") as file:
@@ -142,7 +143,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repaired]:
 
 
 def test_broken_trays_are_repaired(site: Repaired) -> None:
-    verify, dry, apply, stop, go_on = pages.commands(PAGE)
+    verify, dry, apply, *_rest = pages.commands(PAGE)
+    stop, go_on = "touch stop", "rm stop"
     site.type("ansible-playbook rackscale.nvlink.site")
     site.type("ansible-playbook rackscale.nvlink.drain --tags spares")
     assert spares(site) == {"r01": "r01t05"}
@@ -194,7 +196,7 @@ def test_broken_trays_are_repaired(site: Repaired) -> None:
     assert site.tickets.states(incident) == ["open", "close"]
     assert site.drained() == {"r02t01": "broken fan"}
     assert spares(site) == {"r01": "r01t02"}, "the repaired tray is the spare"
-    print(site.seconds("r01t02"))
+    print(site.timeline("r01t02"))
     # A closed incident is not opened again by the verdict of that time.
     known = site.lines
     site.type(apply)
@@ -242,7 +244,7 @@ def test_a_tray_without_power_returns(site: Repaired) -> None:
     assert set(site.states("r01t03").values()) == {"done"}
     assert site.drained() == {"r02t01": "broken fan"}
     assert spares(site) == {"r01": "r01t03"}
-    print(site.seconds("r01t03"))
+    print(site.timeline("r01t03"))
 
 
 def test_a_hostile_tray_gets_no_other_one_drained(site: Repaired) -> None:

@@ -29,11 +29,6 @@ _JOBS = "jobs-{number}.txt"
 _CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]")
 
 
-def folder(ledger: str, incident: str) -> str:
-    """The folder of an incident's evidence, repairs/INCIDENT beside the ledger."""
-    return os.path.join(os.path.dirname(ledger), "repairs", incident)
-
-
 def write(path: str, tray: str, now: str, answer: Mapping[str, Any], of_slurm: Any) -> dict[str, str]:
     """Write the evidence of a tray; file -> why it has none, of all that could not be read.
 
