@@ -40,7 +40,7 @@ def page(racks: int = 2, **trays: dict[str, Any]) -> str:
     for tray in fabric.trays.values():
         tray["why"] = f"placed 2026-11-21: attached in clique {fabric.clique_text(tray['clique'])}"
     result = verdict(fabrics.verdict(FAILURE), "verdict.json")
-    context = RenderContext(verdict=result, jobs={"r01t01": ("4711",)})
+    context = RenderContext(verdict=result, jobs={"r01t01": ("4711",)}, repairs=fabrics.REPAIRS)
     faulty = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
     return report.render(fabric, fabrics.state(fabric, **{**faulty, **trays}), context)[report.PAGE]
 

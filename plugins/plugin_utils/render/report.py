@@ -57,7 +57,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         uses=uses(context.verdict),
         stranded_gpus=stranded_gpus(context.verdict),
         repairs=repairs(context),
-        spares=spares(fabric, state, context),
+        spares=[row for row in spares(fabric, state, context) if row.configured],
         state=state,
         context=context,
         sentence=_sentence(shown, capacities, problems, context),
