@@ -135,6 +135,8 @@ def report(rows: Iterable[Row], incidents: Mapping[str, Incident], lines: Sequen
         failed = [step for step, state in one.steps.items() if state == FAILED]
         if one.closed_at:
             what = "closed"
+        elif row["brake"]:
+            what = f"nothing is done: {row['brake']}"
         elif failed:
             what = "; ".join(f"{step} failed: {details[one.id, step]}" for step in failed)
         elif "action" in row["steps"] and one.steps.get("action") != DONE:

@@ -220,7 +220,8 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
             shown = shown._replace(reason=why)
     else:
         todo += [step for step in LAST_STEPS if one.steps.get(step) != DONE]
-    if todo and todo[0] == "action" and state and not policy.is_drained(state):
+    waits = bool(state) and not policy.is_drained(state) and not run.settings["kill_jobs"]
+    if waits and todo and todo[0] == "action":
         brake = brake or f"a job still runs on it ({state.partition(': ')[0]}); wait, or set repair_kill_jobs"
     _row(run, tray, shown, one.id, brake, todo)
 

@@ -1,0 +1,164 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of repair as the tasks of its playbook call them; the story of the lab has real hosts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.action.repair import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import STEPS
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.repair import world
+
+TRAY = "r01t02"
+
+
+class Hosts(dict[str, Any]):
+    raw_get = dict.__getitem__
+
+
+class Site:
+    """A fabric file, a verdict, the states in Slurm, and what the tasks of trays registered."""
+
+    def __init__(self, folder: Path, run_action: Any) -> None:
+        self.folder, self.run_action = folder, run_action
+        self.fabric = fabrics.fabric(racks=2, trays=4, split=())
+        (folder / "fabric.json").write_text(json.dumps(self.fabric.as_dict()))
+        self.nodes = dict.fromkeys(self.fabric.trays, ("IDLE", ""))
+        self.hosts = Hosts({"localhost": {}, TRAY: {}})
+        self.jobs: list[str] = []
+        self.verify(world.failed("recovery_action", TRAY, action="reset_gpu", gpu=1))
+
+    def verify(self, *failures: Any, **more: Any) -> None:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        verdict = {**world.verdict(failures, of=self.fabric), "checked_at": now, **more}
+        (self.folder / "verdict.json").write_text(json.dumps(verdict))
+
+    def __call__(self, state: str, step: str = "drain", **options: Any) -> dict[str, Any]:
+        lines = [
+            f"NodeName={name} Arch=x State={state} Reason={why} [root@2026]"
+            for name, (state, why) in self.nodes.items()
+        ]
+        if state in ("begun", "ended"):
+            options["step"] = step
+        fixed = {"fabric_file": str(self.folder / "fabric.json"), "scontrol": lines, "squeue": self.jobs}
+        found: dict[str, Any] = self.run_action(
+            ActionModule, task_vars={"hostvars": self.hosts}, state=state, **{**fixed, **options}
+        )
+        return found
+
+    def plan(self, **options: Any) -> dict[str, Any]:
+        given = {"actions": ["reset_gpu"], "verdict_file": str(self.folder / "verdict.json"), "apply": True}
+        return self("planned", **{**given, **options})
+
+    def step(self, plan: list[Any], step: str, **options: Any) -> list[Any]:
+        rows: list[Any] = self("begun", step, plan=plan)["rows"]
+        self("ended", step, incidents=[row["incident"] for row in rows], **options)
+        return rows
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "fabric.repairs.jsonl"
+
+    def lines(self, *keys: str) -> list[tuple[str, ...]]:
+        read = map(json.loads, self.ledger.read_text().splitlines())
+        return [tuple(line[key] for key in keys or ("step", "state")) for line in read]
+
+
+@pytest.fixture
+def site(tmp_path: Path, run_action: Any) -> Site:
+    return Site(tmp_path, run_action)
+
+
+def test_without_apply_and_in_check_mode_nothing_is_written(site: Site, tmp_path: Path) -> None:
+    shown = site.plan(apply=False, path=str(tmp_path / "plan.json"))
+    assert [(row["tray"], row["action"], row["steps"]) for row in shown["plan"]] == [(TRAY, "reset_gpu", [])]
+    assert not shown["changed"]
+    assert shown["trays"] == []
+    assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["allowed"] is True
+    assert site.plan(check=True)["trays"] == []
+    assert not site.ledger.exists()
+
+
+def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Site, tmp_path: Path) -> None:
+    plan = site.plan()
+    assert plan["trays"] == [TRAY]
+    (incident,) = {row["incident"] for row in plan["plan"]}
+    (row,) = site.step(plan["plan"], "drain", results={"results": []})
+    assert (row["node"], row["reason"]) == (TRAY, f"repair {incident}")
+    site.nodes[TRAY] = ("IDLE+DRAIN", f"nvlink: repair {incident}")
+    site.hosts[TRAY]["repair_capture"] = {"unreachable": True}
+    site.step(plan["plan"], "evidence", registered=["repair_capture"])
+    site.step(plan["plan"], "spare", results={"changes": []})
+    (row,) = site.step(plan["plan"], "ticket")
+    assert (row["ticket"]["state"], row["ticket"]["ticket_id"]) == ("open", incident)
+    site.jobs = [f"17 {TRAY}"]
+    assert site("begun", "action", plan=plan["plan"])["rows"] == []
+    site.jobs = []
+    site.hosts[TRAY]["repair_was_reset"] = {"rc": 0}
+    assert site.step(plan["plan"], "action", registered=["repair_was_reset"])
+    site.step(plan["plan"], "return", detail="its test failed")
+    assert site.lines()[-1] == ("return", "failed")
+    report = site("reported", plan=plan["plan"])
+    assert (report["unfinished"], report["rows"][0]["ticket"]["state"]) == (1, "update")
+    site.nodes[TRAY] = ("IDLE", "")
+    for step in ("return", "resume", "close"):
+        assert site.step(plan["plan"], step)
+    assert {step for step, state in site.lines() if state == "done"} == set(STEPS)
+    assert site("reported", plan=plan["plan"])["unfinished"] == 0
+    assert json.loads((tmp_path / "repairs" / incident / "index.json").read_text())["tray"] == TRAY
+    # NVSentinel 1347: the verdict of that time.
+    assert site.plan()["trays"] == []
+
+
+def test_a_run_that_was_killed_is_continued(site: Site) -> None:
+    plan = site.plan()
+    site("begun", "drain", plan=plan["plan"])
+    again = site.plan()
+    assert again["plan"][0]["incident"] == plan["plan"][0]["incident"]
+    assert "drain" in again["plan"][0]["steps"]
+    site.step(again["plan"], "drain")
+    assert site.lines()[-3:] == [("drain", "begin"), ("drain", "begin"), ("drain", "done")]
+    site.nodes[TRAY] = ("IDLE+DRAIN", f"nvlink: repair {plan['plan'][0]['incident']}")
+    assert "drain" not in site.plan()["plan"][0]["steps"]
+    # Somebody returns it: its ticket is closed, and nothing more is done.
+    site.nodes[TRAY] = ("IDLE", "")
+    (row,) = site.plan()["closed"]
+    assert (row["tray"], row["ticket"]["state"]) == (TRAY, "close")
+
+
+def test_a_failed_drain_changes_nothing_more(site: Site) -> None:
+    plan = site.plan()["plan"]
+    failed = {"item": {"tray": TRAY}, "failed": True, "msg": "slurmctld does not answer"}
+    site.step(plan, "drain", results={"results": [failed]})
+    for step in ("evidence", "spare", "action", "return", "resume", "close"):
+        assert site("begun", step, plan=plan)["rows"] == [], step
+    assert "drain failed: slurmctld does not answer" in site("reported", plan=plan)["text"][0]
+
+
+def test_a_stop_file_and_another_run_stop_all(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stop").touch()
+    stopped = site.plan(stop_file=str(tmp_path / "stop"))
+    assert (stopped["trays"], stopped["plan"][0]["allowed"]) == ([], False)
+    assert site.lines() == [("open", "refused")]
+    storage.unmark(str(site.ledger), os.getppid())
+    # A process that lives, as that of a rollout.
+    storage.mark(str(tmp_path / "fabric.json"), "2026-11-29T19:15:00Z", 1)
+    assert "is in use by pid 1" in site.plan()["plan"][0]["brake"]
+
+
+def test_a_missing_verdict_is_one_sentence(site: Site, tmp_path: Path) -> None:
+    for path in (tmp_path / "no.json", tmp_path / "fabric.repairs.jsonl"):
+        with pytest.raises(
+            AnsibleActionFail, match=r"is no verdict; run the playbook verify with this verdict_file\.$"
+        ):
+            site.plan(verdict_file=str(path))
