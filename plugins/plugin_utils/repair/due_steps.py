@@ -31,6 +31,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "close": ("ticket", "resume"),
 }
 """Step -> the steps that must be done before, where the plan of this run has them."""
+_WITHOUT_SLURM = ("evidence", "ticket", "close")
 _FREED = re.compile(r"(\S+) becomes? active")
 
 
@@ -49,16 +50,20 @@ def due(
     """The incidents whose step is next, of those that the plan of this run has.
 
     An action waits while a job runs on the tray (``busy``), and is done only while Slurm has the tray drained for this
-    incident (``nodes``: tray -> its state and reason; None without Slurm).
+    incident (``nodes``: tray -> its state and reason). Without Slurm nodes is None, and a person drains and repairs.
     """
     for row in rows:
         incident = incidents.get(row["incident"])
         if incident is None or not row["allowed"] or step not in row["steps"] or incident.steps.get(step) == DONE:
             continue
-        is_next = all(incident.steps.get(before) == DONE for before in NEEDS[step] if before in row["steps"])
+        needed = [before for before in NEEDS[step] if before in row["steps"]]
         tray = incident.subject
-        is_free = nodes is None or (tray not in busy and _is_ours(nodes.get(tray, ""), incident))
-        if is_next and (step != "action" or is_free):
+        is_next = all(incident.steps.get(before) == DONE for before in needed)
+        if nodes is None:
+            is_next = step in _WITHOUT_SLURM
+        elif step == "action":
+            is_next = is_next and tray not in busy and _is_ours(nodes.get(tray, ""), incident)
+        if is_next:
             yield incident
 
 

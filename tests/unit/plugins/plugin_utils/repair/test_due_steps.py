@@ -45,6 +45,11 @@ def test_an_action_waits_for_drain_evidence_and_jobs_and_for_a_drain_of_its_own(
         assert due("action", steps) == []
 
 
+def test_without_slurm_a_person_drains_and_repairs() -> None:
+    found = {step: list(due_steps.due(step, [row(ALL)], {ID: incident({})}, None)) for step in ALL}
+    assert [step for step, incidents in found.items() if incidents] == ["evidence", "ticket", "close"]
+
+
 def test_a_step_that_was_killed_is_done_again_and_one_that_is_done_is_not() -> None:
     assert due("drain", {"drain": "begin"}) == due("drain", {"drain": "failed"}) == [ID]
     assert due("drain", {"drain": "done"}) == []
