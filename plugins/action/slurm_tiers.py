@@ -32,8 +32,8 @@ REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
 # The first one is included by slurm.conf.
 FILES = (conf.TIERS_NAME, *conf.SCRIPTS)
 OVERRIDE = "override (variable slurm_tiers_override)"
-# The blocks of a cluster, and clique -> its block.
-Blocks = tuple[Sequence[Block], Mapping[str, str]]
+# The blocks of a cluster, and clique -> its blocks.
+Blocks = tuple[Sequence[Block], Mapping[str, Sequence[str]]]
 
 
 class ActionModule(steps.SteppedAction):
@@ -105,7 +105,11 @@ class ActionModule(steps.SteppedAction):
 
 
 def _blocks(fabric: Fabric, cluster: str | None) -> Blocks:
-    cliques = {view.clique or view.name: view.name for view in fabric.slurm_blocks(cluster)}
+    cliques: dict[str, list[str]] = {}
+    for view in fabric.slurm_blocks(cluster):
+        # Of a clique that is split, only the blocks with trays.
+        if view.trays or "split_blocks" not in fabric.cliques.get(view.clique, ()):
+            cliques.setdefault(view.clique or view.name, []).append(view.name)
     return slurm_blocks.blocks(fabric, cluster), cliques
 
 

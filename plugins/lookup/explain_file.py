@@ -76,6 +76,7 @@ class LookupModule(LookupBase):
         fabric = fabric_file.load(self.get_option("fabric_file"))
         blocks = {
             view.name: {"clique": view.clique, "trays": [fabric.trays[tray]["slurm_node"] for tray in view.trays]}
-            for view in fabric.blocks(self.get_option("cluster") or None)
+            for whole in fabric.blocks(self.get_option("cluster") or None)
+            for view in fabric.parts(whole)
         }
         return fabric_file.encode({"schema_version": summary.SCHEMA_VERSION, "blocks": blocks})

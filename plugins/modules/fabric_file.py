@@ -176,6 +176,15 @@ options:
     type: str
     choices: [ask, own_block, leave_out, keep_block]
     default: ask
+  slurm_topology_split:
+    description:
+      - "Cliques that have several blocks in Slurm's topology: name of a clique to the sizes of its blocks, such as
+        C([14, 4]), or to the names of its blocks with the trays of each, as a hostlist or a list of hostlists."
+      - The sizes take the trays in the natural order of their names; the first block is the clique's own one. Each tray
+        of the clique is in exactly one block.
+      - A clique that is not named has one block. Without the option all cliques stay as they are, and new trays are in
+        their clique's own block.
+    type: dict
   expected:
     description:
       - "The declared trays of the site: name of an NVLink domain, or of one of its cliques, to a hostlist such as

@@ -330,7 +330,7 @@ def read_survey(survey: Any) -> None:
         info.report(seen, "nvlink", "collection")
         planned = planning.plan(seen, planning.DesiredState(tuple(blocks), manage_conf=True))
         planned.result(bool(planned.stopped_by()))
-        desired = tiers.build(_TIERS, blocks, {"r01": "r01", "r02": "r02"}, seen.version)
+        desired = tiers.build(_TIERS, blocks, {"r01": ["r01"], "r02": ["r02"]}, seen.version)
         of_tiers = tier_plan.plan(seen, desired, blocks, tier_plan.Policy(True, True, True))
         for plan in (of_tiers, tier_plan.plan_removal(seen)):
             plan.result(bool(plan.stopped_by()))

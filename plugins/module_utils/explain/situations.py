@@ -366,20 +366,23 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
 
 
 def _running(evidence: Evidence, job: Job) -> Answer:
-    """Where the job is, and where NVLink ends inside it: between trays of different blocks."""
+    """Where the job is, and where NVLink ends inside it: between trays of blocks of different cliques."""
     blocks = evidence.blocks or evidence.cliques
     block = {name: one for one, names in blocks.items() for name in names}
     number = Counter(block.get(name, "no block") for name in job.names)
     where = f"Job {_name(job)} runs on {count(len(job.names), 'tray')}"
-    if len(number) < 2:
+    clique = {name: evidence.clique_of.get(one, one) for name, one in block.items()}
+    if len({clique.get(name) for name in job.names}) < 2:
         inside = f" of block {clean(next(iter(number)))}" if blocks and number else ""
+        if len(number) > 1:
+            inside = f" of blocks {', '.join(map(clean, sorted(number)))}, which are one clique"
         until = f", {sentences.until(job.end)}" if job.end else ""
         return Answer("job", _name(job), NOTHING, f"{where}{inside}{until}.")
     tasks = job.tasks // len(job.names) if job.tasks % len(job.names) == 0 else 0
     ends = [
         (f"{before} and {after}", f"{at * tasks - 1} and {at * tasks}")
         for at, (before, after) in enumerate(zip(job.names, job.names[1:]), 1)
-        if block.get(before) != block.get(after)
+        if clique.get(before) != clique.get(after)
     ]
     places, ranks = (summarize(one, 3) for one in zip(*ends))
     ranks = f" (ranks {ranks} where its {job.tasks} tasks are in block order)" if tasks else ""

@@ -125,8 +125,8 @@ class Evidence:
     """All that was read.
 
     blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. cliques: block
-    -> its trays, of the summary. down_in_file: partitions that slurm.conf itself has down. missing: what could not be
-    read, in sentences.
+    -> its trays, of the summary. clique_of: block -> its clique, likewise. down_in_file: partitions that slurm.conf
+    itself has down. missing: what could not be read, in sentences.
     """
 
     now: str
@@ -140,6 +140,7 @@ class Evidence:
     limits: tuple[Limit, ...] = ()
     down_in_file: frozenset[str] = frozenset()
     cliques: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    clique_of: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     @property

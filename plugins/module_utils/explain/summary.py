@@ -44,6 +44,12 @@ def blocks(folder: str = FOLDER) -> dict[str, tuple[str, ...]]:
     return {name: tuple(map(str, row.get("trays", ()))) for name, row in rows.items() if isinstance(row, dict)}
 
 
+def clique_of(folder: str = FOLDER) -> dict[str, str]:
+    """Block -> its clique; that of several blocks where the site splits a clique."""
+    rows = _read(f"{folder}/blocks.json", "blocks")
+    return {name: str(row.get("clique")) for name, row in rows.items() if isinstance(row, dict)}
+
+
 def _read(path: str, part: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

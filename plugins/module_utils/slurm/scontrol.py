@@ -34,13 +34,15 @@ class SlurmError(NvlinkError):
 class Block:
     """One block: its name, its nodes one by one, and the hostlist that names them in a file (empty: a placeholder).
 
-    group: the level above, whose blocks Slurm aggregates; known of desired blocks only, since no file has it.
+    group: the level above, whose blocks Slurm aggregates; clique: the clique that is split into this and other blocks,
+    empty for a whole one. Both are known of desired blocks only, since no file has them.
     """
 
     name: str
     nodes: tuple[str, ...] = ()
     folded: str = ""
     group: str = ""
+    clique: str = ""
 
     def hostlist(self) -> str:
         return self.folded or ",".join(self.nodes)

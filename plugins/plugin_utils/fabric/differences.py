@@ -20,6 +20,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "address": ("imex_address",),
     "name": ("slurm_node", "kubernetes_node", "ansible_host"),
     "cluster": ("slurm_cluster", "kubernetes_cluster"),
+    "block": ("block",),
 }
 _OF_PLACE = ("gpus", "slot", "address")
 
@@ -54,7 +55,7 @@ def _of_tray(name: str, old: Tray | None, new: Tray | None) -> Iterator[Change]:
         "moved" if is_moved else "replaced" if is_replaced else next((row for row in _OF_PLACE if steps[row]), "why")
     )
     rows = [(first, of_place)] if is_moved or of_place else []
-    for kind, texts in [*rows, *((row, steps[row]) for row in ("name", "cluster") if steps[row])]:
+    for kind, texts in [*rows, *((row, steps[row]) for row in ("name", "cluster", "block") if steps[row])]:
         yield {"tray": name, "from": old["clique"], "to": new["clique"], "kind": kind, "why": "; ".join(texts)}
 
 

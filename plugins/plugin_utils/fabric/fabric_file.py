@@ -299,6 +299,9 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"trays.{name} is the name of the controller or of a group for Ansible; rename the tray"
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
+        elif tray.get("block", "") not in ("", *cliques[tray["clique"]].get("split_blocks", ())):
+            where = f"split_blocks of its clique {tray['clique']}"
+            yield f"trays.{name}.block is {_brief(tray['block'])}, which is not in {where}; correct it"
         address = tray["imex_address"]
         if address is not None and not is_address(address):
             yield f"trays.{name}.imex_address is {_brief(address)}, which is not an IP address; correct it"
@@ -306,7 +309,7 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     clique_ids = [(row["domain"], row["clique_id"]) for row in cliques.values()]
     yield from _repeated("cliques.{}.clique_id", cliques, clique_ids)
     own = {f"cliques.{name}.block": row["block"] for name, row in cliques.items()}
-    yield from _repeated_blocks(own, "reserved_blocks", document)
+    yield from _repeated_blocks({**own, **_split(cliques)}, "reserved_blocks", document)
     # Nodes of different clusters may have the same name.
     for kind in ("slurm", "kubernetes"):
         cluster, node = f"{kind}_cluster", f"{kind}_node"
@@ -335,7 +338,8 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
             if clique not in cliques:
                 yield f"{where} names the unknown clique {_brief(clique)}; add it to cliques"
         own = {f"{where}.{clique}": block for clique, block in blocks.items()}
-        yield from _repeated_blocks(own, f"clusters.slurm.{cluster}.reserved_blocks", row)
+        split = _split({clique: cliques[clique] for clique in cliques.keys() & blocks.keys()})
+        yield from _repeated_blocks({**own, **split}, f"clusters.slurm.{cluster}.reserved_blocks", row)
     of_trays = [(f"{kind}_cluster", clusters.get(kind, {})) for kind in ("slurm", "kubernetes")]
     for name, tray in document["trays"].items():
         if "slurm_cluster" not in tray and "kubernetes_cluster" not in tray:
@@ -348,6 +352,15 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
         if in_slurm and tray["clique"] not in in_slurm["blocks"]:
             where = f"clusters.slurm.{tray['slurm_cluster']}.blocks"
             yield f"{where} has no block for {tray['clique']}, the clique of its tray {name}; add one"
+
+
+def _split(cliques: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> block, of the split blocks of cliques."""
+    return {
+        f"cliques.{clique}.split_blocks.{name}": {"name": name, "position": position}
+        for clique, row in cliques.items()
+        for name, position in row.get("split_blocks", {}).items()
+    }
 
 
 def _repeated_blocks(blocks: Mapping[str, Any], reserved_at: str, row: Mapping[str, Any]) -> Iterator[str]:

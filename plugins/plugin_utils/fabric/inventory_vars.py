@@ -90,6 +90,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = (), is_r
             result.hosts[name] = _own(name, fabric.trays[name], states.get(name))
     if fabric.clusters:
         _add_clusters(result, fabric)
+    _add_blocks(result, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
         # The state file accepts any name, since a finding may be about an invalid one.
@@ -112,7 +113,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = (), is_r
 
 
 def _add_clusters(result: Plan, fabric: Fabric) -> None:
-    """Add a group for each cluster with its name, and the block of each tray whose clique has several blocks."""
+    """Add a group for each cluster with its name."""
     clusters = (("slurm", fabric.slurm_clusters), ("kubernetes", natural_sorted(fabric.clusters.get("kubernetes", ()))))
     for kind, named in clusters:
         key = f"nvlink_{kind}_cluster"
@@ -123,9 +124,13 @@ def _add_clusters(result: Plan, fabric: Fabric) -> None:
             if cluster:
                 groups[str(cluster)].hosts.append(name)
         result.groups.update({f"nvlink_{kind}_{group_word(name)}": group for name, group in groups.items()})
-    if not fabric.slurm_clusters:
-        return
+
+
+def _add_blocks(result: Plan, fabric: Fabric) -> None:
+    """Move the variable of the block to the trays of each clique that has several blocks."""
     for clique, names in fabric.members.items():
+        if not fabric.slurm_clusters and "split_blocks" not in fabric.cliques[clique]:
+            continue
         blocks = [block["name"] if (block := fabric.block_of(name)) else None for name in names]
         shared = result.groups[f"nvlink_clique_{clique}"].vars
         if len(set(blocks)) == 1:

@@ -61,13 +61,15 @@ class Clique(TypedDict):
     """One NVLink partition; (cluster_uuid of its domain, clique_id) is its identity.
 
     group: a level above the clique that a person has named, such as a second NVLink level or a leaf of the scale-out
-    network. Slurm aggregates the blocks of a group.
+    network. Slurm aggregates the blocks of a group. split_blocks: name -> position of its further blocks, where the
+    site splits it in Slurm's topology (split.py); one without trays is retired and stays.
     """
 
     domain: str
     clique_id: int
     block: Block
     group: NotRequired[str]
+    split_blocks: NotRequired[dict[str, int]]
 
 
 class SlurmCluster(TypedDict):
@@ -85,7 +87,10 @@ class Clusters(TypedDict, total=False):
 
 
 class Tray(TypedDict):
-    """One compute tray (host) and its place. slurm_cluster, kubernetes_cluster: a name in clusters; absent: in none."""
+    """One compute tray (host) and its place. slurm_cluster, kubernetes_cluster: a name in clusters; absent: in none.
+
+    block: a name in split_blocks of its clique; absent: the tray is in the clique's own block.
+    """
 
     clique: str
     tray_index: int | None
@@ -95,6 +100,7 @@ class Tray(TypedDict):
     kubernetes_node: str
     why: str
     ansible_host: NotRequired[str]
+    block: NotRequired[str]
     slurm_cluster: NotRequired[str]
     kubernetes_cluster: NotRequired[str]
 
@@ -118,7 +124,7 @@ class TrayState(TypedDict):
 Change = TypedDict("Change", {"tray": str, "from": str | None, "to": str | None, "kind": str, "why": str})
 """The change of one tray from one fabric to the next; from and to are cliques.
 
-kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, name, cluster or removed.
+kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, name, cluster, block or removed.
 """
 
 
@@ -216,19 +222,42 @@ class Fabric:
         ]
 
     def slurm_blocks(self, cluster: str | None = None) -> list[BlockView]:
-        """All blocks for Slurm's topology in its order: blocks() and the reserved ones by position.
+        """All blocks for Slurm's topology in its order: blocks(), split ones and reserved ones by position.
 
-        A clique that is left out of the blocks has one without trays.
+        A clique that is left out of the blocks has one without trays. The trays of a split block are in it alone.
 
         The blocks of a group stand together, at the position of its first one, and those without a group after them.
         """
         reserved = [BlockView(name, position, "", ()) for name, position in self.reserved(cluster).items()]
-        own = [replace(view, trays=()) if self.is_left_out(view.clique) else view for view in self.blocks(cluster)]
+        whole = [replace(view, trays=()) if self.is_left_out(view.clique) else view for view in self.blocks(cluster)]
+        own = [part for view in whole for part in self.parts(view)]
         views = sorted([*own, *reserved], key=lambda view: view.position)
         first: dict[str, int] = {}
         for view in views:
             first.setdefault(view.group, view.position)
         return sorted(views, key=lambda view: (not view.group, first[view.group]))
+
+    def parts(self, view: BlockView) -> list[BlockView]:
+        """The blocks of a clique, its own one first; view: its block with all its trays."""
+        split = self.cliques[view.clique].get("split_blocks")
+        if not split:
+            return [view]
+        in_block: dict[str, list[str]] = {view.name: [], **{name: [] for name in split}}
+        for tray in view.trays:
+            in_block[self.trays[tray].get("block", view.name)].append(tray)
+        positions = {view.name: view.position, **split}
+        return [replace(view, name=name, position=positions[name], trays=tuple(in_block[name])) for name in in_block]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a clique has several blocks with trays in one Slurm."""
+        return any("block" in tray for tray in self.trays.values())
+
+    @property
+    def split_blocks(self) -> list[Block]:
+        """The further blocks of all cliques that are or were split, also those without trays."""
+        rows = [row["split_blocks"] for row in self.cliques.values() if "split_blocks" in row]
+        return [{"name": name, "position": position} for row in rows for name, position in row.items()]
 
     def reserved(self, cluster: str | None = None) -> Mapping[str, int]:
         """The reserved blocks of a Slurm cluster; without a cluster, of the only one."""
@@ -243,11 +272,14 @@ class Fabric:
         None where there are clusters and the tray is in none, and where its clique is left out of the blocks.
         """
         place = self.trays[tray]
-        if self.is_left_out(place["clique"]):
+        clusters = self.clusters.get("slurm")
+        if self.is_left_out(place["clique"]) or (clusters and "slurm_cluster" not in place):
             return None
+        if "block" in place:
+            return {"name": place["block"], "position": self.cliques[place["clique"]]["split_blocks"][place["block"]]}
         if "slurm_cluster" in place:
             return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
-        return None if self.clusters.get("slurm") else self.cliques[place["clique"]]["block"]
+        return self.cliques[place["clique"]]["block"]
 
     def is_left_out(self, clique: str) -> bool:
         """Whether a clique is left out of the blocks: it has one tray, and its domain the policy leave_out."""

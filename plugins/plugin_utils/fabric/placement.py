@@ -14,7 +14,8 @@ trays, blocks and states (here), gates (gates.py). A step reads the results of t
 - A cluster UUID identifies a domain; cluster UUID and clique ID a clique. A clique ID alone identifies nothing. Where
   these values change and the GPUs stay, domains and cliques keep their names.
 - A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing.
-- The site sets the Slurm and Kubernetes cluster of a tray; without a value it stays as it was.
+- The site sets the Slurm and Kubernetes cluster of a tray, and how a clique is split in Slurm's topology (split.py);
+  without a value these stay as they were.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     identity,
     operations,
     products,
+    split,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import tray_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.identity import Claims, Names
@@ -121,6 +123,7 @@ def place(
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
     placed = _placed(known, observed, claimed, names, imex, policies, now, policy)
     fabric, mismatches = _with_blocks(replace(known, overrides=accepted.overrides), observed, names, placed, sources)
+    fabric = split.applied(fabric, policy.slurm_topology_split)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
     findings += operations.smaller(fabric, observed)
     findings += [finding("gpu_missing", message) for message, _trays in products.fewer_gpus(observed)]
@@ -214,6 +217,8 @@ class _Trays:
         if claim.tray_index is not None:
             new["tray_index"] = claim.tray_index
         new["clique"], new["imex_address"] = clique, imex_address
+        if clique != old["clique"]:
+            new.pop("block", None)
         replaced = bool(known) and not gpus & known
         others = natural_sorted({self._owner_of[gpu] for gpu in gpus & self._owner_of.keys()}) if replaced else []
         whose = f", its GPUs are those of {summarize(others)}" if others else ", all its GPUs are new"
@@ -367,6 +372,7 @@ class _LiveBlocks:
                     votes[cluster][trays[name]["clique"], row.block] += 1
         self._adopted = {cluster: _elected(of_one) for cluster, of_one in votes.items()}
         # Whose blocks were read is ambiguous where the trays are in several clusters.
+        self._split = previous.split_blocks
         unclaimed = [block for block in sources.unclaimed if _BLOCK_NAME.fullmatch(block[0])]
         self._unclaimed = dict.fromkeys(self._running, unclaimed) if len(self._running) == 1 else {}
 
@@ -381,7 +387,8 @@ class _LiveBlocks:
         """
         running, blocks = self._running.get(cluster, ()), dict(kept)
         at = {position: name for name, position in reserved.items()}
-        names, positions = {row["name"] for row in kept.values()}, {row["position"] for row in kept.values()}
+        given = [*kept.values(), *self._split]
+        names, positions = {row["name"] for row in given}, {row["position"] for row in given}
         taken = {*names, *reserved, *(name for name, _position in running)}
         last = max((*positions, *at, *(position for _name, position in running)), default=-1)
         free_positions = itertools.count(last + 1)
@@ -394,7 +401,8 @@ class _LiveBlocks:
             taken.add(name)
             positions.add(position)
             blocks[clique] = {"name": name, "position": position}
-        return blocks, reserved_blocks(blocks.values(), reserved, self._unclaimed.get(cluster, ()))
+        taken_now = [*blocks.values(), *self._split]
+        return blocks, reserved_blocks(taken_now, reserved, self._unclaimed.get(cluster, ()))
 
 
 def _clusters(

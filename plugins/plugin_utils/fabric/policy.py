@@ -55,6 +55,8 @@ class Policy:
     unless it is 0.
     tray_partitions: for trays that are each alone in a clique, in a domain that is split per tray: let the gate decide
     (ask), give each a block (own_block), leave them out of the blocks (leave_out), or keep their block (keep_block).
+    slurm_topology_split: clique -> the sizes of its blocks in Slurm, or their names with the trays of each; any other
+    clique has one block. None: all stay as they are.
     expected: declared trays, by the name of their domain, or of their clique where a domain has several.
     max_age: gate; largest age in seconds of an observation that changes a place. None: any age.
     override: names of gates that do not object; the fabric file records those that would have.
@@ -67,6 +69,7 @@ class Policy:
     expected_trays: int | None = None
     moved_percent: float = 10
     tray_partitions: str = ASK
+    slurm_topology_split: Mapping[Any, Any] | None = None
     expected: Mapping[str, Collection[str]] = field(default_factory=dict)
     max_age: float | None = None
     override: Collection[str] = ()
@@ -112,6 +115,7 @@ def of_options(options: Mapping[str, Any], groups: Collection[str]) -> Policy:
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
         tray_partitions=options["tray_partitions"],
+        slurm_topology_split=options["slurm_topology_split"],
         expected=names_of("expected", options["expected"], "r01t[01-18]"),
         max_age=options["max_age"],
         override=tuple(options["override"]),

@@ -803,6 +803,9 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " slurm_topology_block_sizes or edit_groups, complete the clique, or correct slurm_topology_other_topologies",
         "slurm_blocks_limited.no_group": "{names} in no group, so Slurm cannot aggregate the others and the base block"
         " size {base} is set alone: give all cliques a group in the fabric file (playbook accept, edit_groups).",
+        "slurm_blocks_limited.split": "The base block size of all blocks is {base} instead of {whole}, since {split}"
+        " have fewer trays: a job of more trays may be placed in several blocks, so set slurm_topology_split to larger"
+        " sizes, slurm_topology_block_sizes, or upgrade to 25.05 where {base} is the size of the smallest block.",
         "slurm_blocks_limited.aggregates": "The aggregated blocks change, {blocks} are no longer one: keep retired"
         " blocks as placeholders (25.05), or inform the users of the larger sizes.",
         "slurm_blocks_limited.left_out": "Block {block} ({number}: {nodes}) is left out, since min_block_size"

@@ -37,6 +37,7 @@ HELP = {
     "nvlink_domain_trays": "Trays that the fabric file places in an NVLink domain.",
     "nvlink_unplaced_trays": "Observed trays without a place.",
     "nvlink_clique_info": "A clique: the value of its node label and its Slurm block.",
+    "nvlink_block_trays": "Trays of a block of a clique that is split in Slurm's topology.",
     "nvlink_clique_gpus": "GPUs that the fabric file places in a clique.",
     "nvlink_clique_trays_by_health": "Trays of a clique, by health.",
     "nvlink_clique_trays_by_state": "Trays of a clique, by state.",
@@ -133,6 +134,8 @@ def _of_clique(
     states = Counter(row["state"] for row in observed)
     states[model.UNKNOWN] += len(members) - len(observed)
     yield "nvlink_clique_info", {**labels, "block": clique.block, "label": clique.text}, 1
+    for part in clique.parts:
+        yield "nvlink_block_trays", {**labels, "block": part.name}, len(part.trays)
     yield "nvlink_clique_gpus", labels, clique.gpus
     for word in view.HEALTH:
         yield "nvlink_clique_trays_by_health", {**labels, "health": word}, clique.health.get(word, 0)

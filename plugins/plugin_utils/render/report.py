@@ -69,6 +69,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         placed=fabric.trays,
         unknown=list(fabric.trays.keys() - (context.nodes or {}).keys()),
         capacities=capacities,
+        is_split=fabric.is_split,
         base_sizes=[_base_size(fabric, found, context) for found in capacities],
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
         # Files of this collection, not text of trays: unescaped, and allowed by their hashes.

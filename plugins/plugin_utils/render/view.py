@@ -38,7 +38,8 @@ class Clique:
     """One clique of the fabric file, with its place in Slurm and the sums of its trays.
 
     works: the number of its working trays. slurm_nodes, kubernetes_nodes: its trays by their names there, folded;
-    with the name of the cluster where several share the fabric.
+    with the name of the cluster where several share the fabric. parts: its blocks with trays where it is, or was, split
+    in Slurm's topology.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Clique:
     health: dict[str, int]
     slurm_nodes: str
     kubernetes_nodes: str
+    parts: tuple[model.BlockView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
         health={word: health[word] for word in HEALTH if health[word]},
         slurm_nodes=_nodes(fabric, block, "slurm"),
         kubernetes_nodes=_nodes(fabric, block, "kubernetes"),
+        parts=tuple(part for part in fabric.parts(block) if part.trays and "split_blocks" in entry),
     )
 
 

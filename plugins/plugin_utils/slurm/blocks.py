@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The blocks of Slurm's topology from the fabric, and host lists as Slurm reads them. Pure.
 
-One block for each clique, in the order of their positions, those of a group together. Blocks, their order and their
-sizes come from the fabric file alone; a retired clique and a reserved block have no nodes.
+One block for each clique, several where the site splits it, in the order of their positions, those of a group together.
+Blocks, their order and their sizes come from the fabric file alone; retired and reserved blocks have no nodes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
-    """One block for each clique of a cluster, in Slurm's order; nodes are the trays' NodeNames.
+    """The blocks of each clique of a cluster, in Slurm's order; nodes are the trays' NodeNames.
 
     Reserved blocks are included without nodes.
     """
     made = []
     for view in fabric.slurm_blocks(cluster):
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
-        made.append(Block(view.name, nodes, fold(nodes), view.group))
+        clique = view.clique if "split_blocks" in fabric.cliques.get(view.clique, ()) else ""
+        made.append(Block(view.name, nodes, fold(nodes), view.group, clique))
     return tuple(made)
 
 

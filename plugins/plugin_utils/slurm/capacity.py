@@ -77,7 +77,7 @@ def capacities(
         sizes = () if problem else checked.topology.block_sizes
         jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []
         free = spans.usable(fabric, idle, name or None) if idle else None
-        segments = _segments(len(block.trays) for block in fabric.blocks(name or None))
+        segments = _segments(len(block.trays) for block in fabric.slurm_blocks(name or None))
         reaches = tuple(reach(counts, segment, free) for segment in segments)
         advised = " ".join(filter(None, (advice(reaches, sum(counts)), of_all(jobs, sum(counts)))))
         found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem))
@@ -112,7 +112,8 @@ def base_size(fabric: model.Fabric, cluster: str) -> str:
     made = blocks.blocks(fabric, cluster or None)
     newer, older = (linter.auto_block_sizes(made, blocks.RENDERED_FOR[style])[0] for style in (YAML, CONF))
     before = "" if newer == older else f"; before 25.05, {older}, that of the smallest"
-    return f"Base block size: {newer}, the size of the largest clique (Slurm 25.05 and later{before})."
+    largest = "block" if fabric.is_split else "clique"
+    return f"Base block size: {newer}, the size of the largest {largest} (Slurm 25.05 and later{before})."
 
 
 def of_all(jobs: Sequence[spans.Span], working: int) -> str:

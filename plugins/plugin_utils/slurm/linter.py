@@ -152,14 +152,28 @@ def choose_sizes(
     base = tuple(given) or auto_block_sizes(blocks, version)
     if len(given) == 1 or not base:
         return base, []
+    found = [] if given else _lowered_by_split(blocks, version, base[0])
     outside = outside_groups(blocks)
     if outside and not given:
         names = f"{summarize(outside)} {'is' if len(outside) == 1 else 'are'}"
-        return base, [host_finding("slurm_blocks_limited", "no_group", names=names, base=base[0])]
+        return base, [*found, host_finding("slurm_blocks_limited", "no_group", names=names, base=base[0])]
     number, problem = blocks_of_group(blocks)
     if problem:
-        return base, [host_finding("slurm_block_size", "groups", problem=problem, base=base[0])]
-    return base if given or number == 1 else (*base, number * base[0]), []
+        return base, [*found, host_finding("slurm_block_size", "groups", problem=problem, base=base[0])]
+    return base if given or number == 1 else (*base, number * base[0]), found
+
+
+def _lowered_by_split(blocks: Sequence[Block], version: Version, base: int) -> list[HostFinding]:
+    """The finding where the base block size would be larger if no clique were split."""
+    nodes: dict[str, tuple[str, ...]] = {}
+    for block in blocks:
+        whole = f"clique {block.clique}" if block.clique else block.name
+        nodes[whole] = (*nodes.get(whole, ()), *block.nodes)
+    whole_base = auto_block_sizes([Block(name, members) for name, members in nodes.items()], version)[0]
+    if base >= whole_base:
+        return []
+    split = summarize(block.name for block in blocks if block.clique and 0 < len(block.nodes) < whole_base)
+    return [host_finding("slurm_blocks_limited", "split", split=split, base=base, whole=whole_base)]
 
 
 def outside_groups(blocks: Sequence[Block]) -> list[str]:

@@ -95,13 +95,13 @@ class Written:
 def build(
     tiers: Sequence[Arguments],
     blocks: Sequence[Block],
-    cliques: Mapping[str, str],
+    cliques: Mapping[str, Sequence[str]],
     version: rules.Version,
     topology: str = "",
 ) -> DesiredTiers:
     """Build the partitions, QoS and grants of the option ``tiers``; SlurmError names the tier and the wrong field.
 
-    cliques: clique -> its block. topology: Topology= of a partition whose tier names none, from 25.05 on.
+    cliques: clique -> its blocks. topology: Topology= of a partition whose tier names none, from 25.05 on.
     """
     qos = _all_qos(tiers)
     partitions: list[Partition] = []
@@ -131,17 +131,19 @@ def build(
     return DesiredTiers(tuple(partitions), desired_qos, tuple(sorted(grants)), segments, tuple(others))
 
 
-def _blocks(tier: Arguments, name: str, blocks: Sequence[Block], cliques: Mapping[str, str]) -> tuple[Block, ...]:
+def _blocks(
+    tier: Arguments, name: str, blocks: Sequence[Block], cliques: Mapping[str, Sequence[str]]
+) -> tuple[Block, ...]:
     """The blocks of a tier that have nodes, in the order of the fabric file."""
     desired: set[str] = set()
     if sum(bool(tier.get(option)) for option in ("all", "blocks", "cliques")) != 1:
         raise SlurmError(f"tiers[{name}]: give exactly one of blocks, cliques or all: true.")
-    for option, block_of in (("cliques", cliques), ("blocks", {block.name: block.name for block in blocks})):
+    for option, block_of in (("cliques", cliques), ("blocks", {block.name: [block.name] for block in blocks})):
         for given in tier.get(option) or []:
             if given not in block_of:
                 what = option.rstrip("s")
                 raise SlurmError(f"tiers[{name}].{option}: {shown(given)} is no {what} of the fabric file, correct it.")
-            desired.add(block_of[given])
+            desired.update(block_of[given])
     if tier.get("all"):
         return tuple(block for block in blocks if block.nodes)
     empty = [block for block in blocks if block.name in desired and not block.nodes]

@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import So
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
-_UNDER_OWN_NAME = {"fabric_file", "imex_network", "tray_reading"}
+_UNDER_OWN_NAME = {"fabric_file", "imex_network", "slurm_topology_split", "tray_reading"}
 # The others are of the run, or have variables of their own.
 _OTHERS = {"facts", "trays"}
 VARIABLES = _UNDER_OWN_NAME | {
@@ -105,7 +105,8 @@ def observe(
             applied = answer.observations if answer.hints else list(map(hosts.applied, answer.observations))
             answers.append(replace(answer, observations=applied))
     nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
-    blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
+    views = (view for cluster in (None, *current.slurm_clusters) for view in current.slurm_blocks(cluster))
+    blocks = {view.name for view in views if view.clique}
     limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
     merged = merging.merge(answers, limit, fabric is not None, nodes, blocks)
     return merged, merging.too_few(answers, merged, current.trays, min_answer)

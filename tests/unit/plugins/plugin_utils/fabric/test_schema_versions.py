@@ -23,6 +23,7 @@ SCHEMAS = Path(fabric_file.__file__).parent / "schema"
 WRITTEN = {
     "1-acknowledged.state.json": "cdd35ad9dd3810f0216b9503d905ef9097081a28e768ae1a929a0a7ef957232f",
     "1-plain.json": "460f1083351d3c21a41305b5feb366a83567f48b6089e091a98d445abd5060f1",
+    "1-split.json": "ba143745717471f55e360e0b415c37c7a9c0157de42f581101d9650229f16378",
     "1-every-key.json": "0f1baf22e9f26c3d34f2157b3724409c187d9185db323553baa71b463b98ddd9",
     "1-every-key.state.json": "bf57883e4752c522b4e6feab3067d7d9dae2c038d678afe5aeac002c2ca2fd28",
 }

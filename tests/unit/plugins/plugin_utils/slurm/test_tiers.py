@@ -35,7 +35,7 @@ BLOCKS = (
     Block("r01b", ("r01t03", "r01t04", "r01t05"), "r01t[03-05]"),
     Block("gone"),
 )
-CLIQUES = {"c1": "r01a", "c2": "r01b", "gone": "gone"}
+CLIQUES = {"c1": ["r01a"], "c2": ["r01b"], "gone": ["gone"]}
 
 
 def build(*given_tiers: dict[str, Any], version: tuple[int, int, int] = NEW, topology: str = "") -> tiers.DesiredTiers:
