@@ -72,15 +72,12 @@ def _parts(
         return _named(clique, given, members, own, taken)
     sizes = given if isinstance(given, (list, tuple)) else []
     if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
-        raise PlacementError(
-            f"{OPTION}: {clique} is {shown(given)}; write the sizes of its blocks, as in [14, 4], or their names, each"
-            " with a hostlist of trays"
-        )
+        how = "write the sizes of its blocks, as in [14, 4], or their names, each with a hostlist"
+        raise PlacementError(f"{OPTION}: {clique} is {shown(given)}; {how}")
     if sum(sizes) != len(members):
-        raise PlacementError(
-            f"{OPTION}: the sizes of {clique} are {' + '.join(map(str, sizes))} = {sum(sizes)}, and it has"
-            f" {count(len(members), 'tray')} in the fabric file; write sizes with this sum"
-        )
+        what = f"the sizes of {clique} are {' + '.join(map(str, sizes))} = {sum(sizes)}"
+        has = f"it has {count(len(members), 'tray')} in the fabric file"
+        raise PlacementError(f"{OPTION}: {what}, and {has}; write sizes with this sum")
     # A dash is in no clique's name, so no clique that comes later is named like it.
     numbered = (f"{own[:60]}-{number}" for number in itertools.count(2))
     names = itertools.chain([own], (name for name in numbered if name not in taken))

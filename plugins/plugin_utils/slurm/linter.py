@@ -165,11 +165,10 @@ def choose_sizes(
 
 def _lowered_by_split(blocks: Sequence[Block], version: Version, base: int) -> list[HostFinding]:
     """The finding where the base block size would be larger if no clique were split."""
-    nodes: dict[str, tuple[str, ...]] = {}
+    whole = Counter[str]()
     for block in blocks:
-        whole = f"clique {block.clique}" if block.clique else block.name
-        nodes[whole] = (*nodes.get(whole, ()), *block.nodes)
-    whole_base = auto_block_sizes([Block(name, members) for name, members in nodes.items()], version)[0]
+        whole[block.clique or f"block {block.name}"] += len(set(block.nodes))
+    whole_base = (max if version >= YAML_SINCE else min)(filter(None, whole.values()))
     if base >= whole_base:
         return []
     split = summarize(block.name for block in blocks if block.clique and 0 < len(block.nodes) < whole_base)
