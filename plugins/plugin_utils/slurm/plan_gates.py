@@ -34,7 +34,7 @@ class Step:
     """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running.
 
     default: the cluster's default topology now (empty: none) and as planned. sizes: the block sizes that the site has
-    set in the file (empty: none) and the planned ones.
+    set in the file (empty: none) and the planned ones. split: node -> its clique, where that has several blocks.
     """
 
     live: dict[str, frozenset[str]]
@@ -45,13 +45,20 @@ class Step:
     bases: tuple[int, int] = (0, 0)
     default: tuple[str, str] = ("", "")
     sizes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    split: dict[str, str] = field(default_factory=dict)
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
         return sorted(self.live[block] - self.placed)
 
     def vanishes(self, block: str) -> bool:
-        return bool(self.live[block]) and not self.planned.get(block) and not self.is_renamed(block)
+        kept = self.is_renamed(block) or self.is_split(block)
+        return bool(self.live[block]) and not self.planned.get(block) and not kept
+
+    def is_split(self, block: str) -> bool:
+        """Whether all nodes of a running block are in blocks of one clique that is, or was, split."""
+        cliques = {self.split.get(node) for node in self.live[block]}
+        return len(cliques) == 1 and None not in cliques
 
     def is_renamed(self, block: str) -> bool:
         """Whether one new block has all nodes of a running one, and none of another running one."""
@@ -61,7 +68,8 @@ class Step:
     def shrinks(self, block: str) -> bool:
         """Whether a block loses nodes for good. One node that moves to another block is an ordinary replacement."""
         before, after = self.live[block], self.planned.get(block, frozenset())
-        return bool(after) and len(after) < len(before) and (bool(self.lost(block)) or len(before) - len(after) > 1)
+        gone = 0 if self.is_split(block) or not after else len(before) - len(after)
+        return gone > 0 and (bool(self.lost(block)) or gone > 1)
 
 
 def check(
@@ -84,7 +92,8 @@ def check(
     before = {block.name: known.intersection(block.nodes) for block in (live.blocks if live else ())}
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
-    step = Step(before, after, placed, running, default=default, sizes=(sizes, planned.block_sizes))
+    split = {node: block.clique for block in planned.blocks if block.clique for node in block.nodes}
+    step = Step(before, after, placed, running, default=default, sizes=(sizes, planned.block_sizes), split=split)
     if base and live and live.block_sizes and planned.block_sizes:
         step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
     return _findings(step, override)

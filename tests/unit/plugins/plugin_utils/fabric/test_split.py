@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.action import slurm_tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import differences, editing, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
@@ -20,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.split impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics, report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, linter
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, linter, plan_gates, tiers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site, kinds
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -297,6 +299,37 @@ def test_a_lower_base_block_size_is_reported(wanted: dict[str, Any], newer: int,
         lowered = [row["values"] for row in found if row["case"] == "split"]
         assert [(row["base"], row["whole"]) for row in lowered] == ([(base, 18)] if base < 18 else [])
         assert linter.choose_sizes(made, version, (base,))[1] == []
+
+
+def gates_of(before: Fabric, after: Fabric) -> list[str]:
+    """The gates that object to the change of the running blocks."""
+    live, planned = (Topology(blocks=slurm_blocks.blocks(fabric)) for fabric in (before, after))
+    return [row["code"] for row in plan_gates.check(live, planned, [*WHOLE.trays], ())]
+
+
+def test_the_gates_of_the_topology_let_a_split_pass_inside_its_clique() -> None:
+    for wanted in ({"r01": [14, 4]}, BY_NAME, {"r01": [6, 6, 6], "r02": [1, 17]}):
+        made = applied(WHOLE, wanted)
+        assert gates_of(WHOLE, made) == gates_of(made, applied(made, {})) == []
+        assert gates_of(made, applied(made, {"r01": [9, 9]})) == []
+    # Trays that leave the clique are another matter.
+    made = applied(WHOLE, {"r01": [14, 4]})
+    assert gates_of(made, editing.remove(made, R01[12:14])) == ["block_shrinks"]
+    assert gates_of(made, editing.remove(made, R01[14:])) == ["block_vanishes"]
+    assert gates_of(made, WHOLE) == ["block_vanishes"]
+
+
+def test_tiers_take_the_blocks_of_a_split_clique() -> None:
+    made, cliques = slurm_tiers._blocks(applied(WHOLE, {"r01": [14, 4], "r02": {"half": "r02t[01-18]"}}), None)
+    given = [{"name": "small", "blocks": ["r01-2"]}, {"name": "rack", "cliques": ["r01", "r02"]}]
+    small, rack = tiers.build(given, made, cliques, (26, 5, 5)).partitions
+    assert (small.blocks, list(small.nodes)) == (("r01-2",), R01[14:])
+    assert sorted(rack.nodes) == [*R01, *R02]
+    per_block = tiers.build([{"name": "rack", "cliques": ["r01"], "per_block": True}], made, cliques, (26, 5, 5))
+    assert [row.name for row in per_block.partitions] == ["rack_r01", "rack_r01-2"]
+    back = slurm_tiers._blocks(applied(applied(WHOLE, {"r01": [14, 4]}), {}), None)
+    with pytest.raises(SlurmError, match="the block r01-2 has no tray, leave it out"):
+        tiers.build(given[:1], *back, (26, 5, 5))
 
 
 def test_report_and_metrics_name_the_blocks_of_a_split_clique() -> None:

@@ -89,8 +89,10 @@ def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
     )
     lines = _prom(fabric, node_states.applied(state, fabric, seen["slurm_nodes"] or {}), context).splitlines()
     names = [re.split("[ {]", line)[0] for line in lines if line[0] != "#"]
-    assert list(dict.fromkeys(names)) == list(metrics.HELP)
-    for name, text in metrics.HELP.items():
+    # test_split.py has a clique that is split.
+    helps = {name: text for name, text in metrics.HELP.items() if name != "nvlink_block_trays"}
+    assert list(dict.fromkeys(names)) == list(helps)
+    for name, text in helps.items():
         at = lines.index(f"# HELP {name} {text}")
         assert lines[at + 1] == f"# TYPE {name} gauge"
         assert re.split("[ {]", lines[at + 2])[0] == name

@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import split
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table as findings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure, finding, worded
@@ -396,6 +397,22 @@ def test_the_verdict_has_the_states_of_the_trays_in_slurm(world: World) -> None:
     clusters: Any = {"slurm": {"alps": {"blocks": {}}, "jura": {"blocks": blocks}}}
     world.fabric = replace(world.fabric, trays=trays, clusters=clusters)
     assert world.verdict()["slurm_nodes"] == {}
+
+
+def test_a_block_inside_one_clique_is_right_and_one_of_two_cliques_wrong(world: World) -> None:
+    world.fabric = split.applied(world.fabric, {"r01": [2, 2]})
+    # slurmctld has not loaded the split yet.
+    assert of_slurm(world) == [("slurm", "slurm_blocks_differ", A[2:])]
+    world.blocks.append({"name": "r01-2", "nodes": []})
+    for tray in A[2:]:
+        world.put(tray, "r01-2")
+    assert of_slurm(world) == []
+    world.put(B[0], "r01-2")
+    assert of_slurm(world) == [("slurm", "slurm_blocks_differ", B[:1])]
+    # Taken back in the fabric file alone.
+    world.put(B[0], "r02")
+    world.fabric = split.applied(world.fabric, {})
+    assert of_slurm(world) == [("slurm", "slurm_blocks_differ", A[2:])]
 
 
 def test_a_tray_of_another_slurm_cluster_is_in_no_block_here(world: World) -> None:
