@@ -474,6 +474,69 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, tmp_p
         racks.exec("ctl", "scancel", job)
 
 
+@pytest.mark.long
+def test_a_clique_that_is_split_gives_a_tier_its_small_block(lab: LabFactory, tmp_path: Path) -> None:
+    """discover, accept and slurm with slurm_topology_split; a job in the small block; then the split is taken back."""
+    scenario, file = tmp_path / "scenario.yml", tmp_path / "fabric.json"
+    racks_of = [{"name": "r01", "trays": 4}, {"name": "r02", "trays": 2}]
+    scenario.write_text(json.dumps({"suite": "forky", "racks": racks_of}))
+    small = {"name": "interactive", "blocks": ["r01-2"]}
+    whole = {"name": "rack", "cliques": ["r01"]}
+
+    with lab(scenario) as racks:
+
+        def play(playbook: str, check: bool = True, **given: Any) -> str:
+            variables = {"fabric_file": str(file), "slurm_topology_manage_conf": True, "fabric_accept": "gates"}
+            variables.update({"slurm_tiers_manage_conf": True, **given})
+            arguments = ("-i", racks.inventory, f"rackscale.nvlink.{playbook}", "-e", json.dumps(variables))
+            done = ansible("ansible-playbook", *arguments, check=check)
+            return done.stdout + done.stderr
+
+        def blocks() -> list[tuple[str, str]]:
+            text = racks.exec("ctl", "scontrol", "show", "topology").stdout
+            return re.findall(r"^BlockName=(\S+) BlockIndex=\d+ Nodes=(\S*) ", text, re.MULTILINE)
+
+        play("discover")
+        assert "changed=1" in play("slurm")
+        assert blocks() == [("r01", "r01t[01-04]"), ("r02", "r02t[01-02]")]
+        before = file.read_bytes()
+
+        refused = play("discover", check=False, slurm_topology_split={"r01": [2, 1]})
+        assert "slurm_topology_split: the sizes of r01 are 2 + 1 = 3, and it has 4 trays" in " ".join(refused.split())
+        assert file.read_bytes() == before
+        said = play("discover", slurm_topology_split={"r01": [2, 2]})
+        assert "block none -> r01-2" in said
+        tiers = [small, whole]
+        # In one clique no gate objects, and the base block size that the other rack would have had is named.
+        said = " ".join(play("slurm", slurm_tiers=tiers).split())
+        assert "The base block size of all blocks is 2 instead of 4, since r01, r01-2 have fewer trays" in said
+        assert unchanged(play("slurm", slurm_tiers=tiers))
+        assert blocks() == [("r01", "r01t[01-02]"), ("r02", "r02t[01-02]"), ("r01-2", "r01t[03-04]")]
+        variables = ("ansible-inventory", "-i", str(tmp_path / "fabric.nvlink.yml"), "--list")
+        (tmp_path / "fabric.nvlink.yml").write_text(
+            json.dumps({"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file"], "fabric_file": str(file)})
+        )
+        hosts = json.loads(ansible(*variables).stdout)["_meta"]["hostvars"]
+        assert [hosts[f"r01t0{tray}"]["nvlink_block"] for tray in (1, 2, 3, 4)] == ["r01"] * 2 + ["r01-2"] * 2
+        assert {hosts[f"r01t0{tray}"]["nvlink_clique_name"] for tray in (1, 2, 3, 4)} == {"r01"}
+
+        options = ("--parsable", "--chdir=/tmp", "-o", "/tmp/%j.out", "--exclusive", "-p", "interactive", "-N2")
+        command = "echo $SLURM_TOPOLOGY_ADDR; sleep 300"
+        job = racks.exec("ctl", "sbatch", *options, "--wrap", command).stdout.strip()
+        running = ("ctl", "squeue", "-h", "-t", "RUNNING", "-o", "%N")
+        wait_for(lambda: racks.exec(*running).stdout.strip() == "r01t[03-04]")
+        wait_for(lambda: racks.exec("r01t03", "cat", f"/tmp/{job}.out").stdout.strip() == "r01-2.r01t03")
+        racks.exec("ctl", "scancel", job)
+        wait_for(lambda: not racks.exec(*running).stdout.strip())
+
+        play("discover", slurm_topology_split={})
+        assert "block r01-2 has no tray, leave it out" in " ".join(play("slurm", False, slurm_tiers=tiers).split())
+        play("slurm", slurm_tiers=[whole])
+        assert unchanged(play("slurm", slurm_tiers=[whole]))
+        assert blocks() == [("r01", "r01t[01-04]"), ("r02", "r02t[01-02]"), ("r01-2", "")]
+        assert unchanged(play("discover", slurm_topology_split={}))
+
+
 CODE = (
     "import json, sys; from ansible.module_utils import basic;"
     "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
