@@ -502,7 +502,10 @@ def test_a_clique_that_is_split_gives_a_tier_its_small_block(lab: LabFactory, tm
         before = file.read_bytes()
 
         refused = play("discover", check=False, slurm_topology_split={"r01": [2, 1]})
-        assert "slurm_topology_split: the sizes of r01 are 2 + 1 = 3, and it has 4 trays" in " ".join(refused.split())
+        assert (
+            "slurm_topology_split: the sizes [2, 1] of r01 are 3 trays in all, and the fabric file has 4 there"
+            in " ".join(refused.split())
+        )
         assert file.read_bytes() == before
         said = play("discover", slurm_topology_split={"r01": [2, 2]})
         assert "block none -> r01-2" in said

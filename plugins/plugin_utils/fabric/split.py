@@ -75,9 +75,8 @@ def _parts(
         how = "write the sizes of its blocks, as in [14, 4], or their names, each with a hostlist"
         raise PlacementError(f"{OPTION}: {clique} is {shown(given)}; {how}")
     if sum(sizes) != len(members):
-        what = f"the sizes of {clique} are {' + '.join(map(str, sizes))} = {sum(sizes)}"
-        has = f"it has {count(len(members), 'tray')} in the fabric file"
-        raise PlacementError(f"{OPTION}: {what}, and {has}; write sizes with this sum")
+        what = f"the sizes {shown(list(sizes))} of {clique} are {count(sum(sizes), 'tray')} in all"
+        raise PlacementError(f"{OPTION}: {what}, and the fabric file has {len(members)} there; correct the sizes")
     # A dash is in no clique's name, so no clique that comes later is named like it.
     numbered = (f"{own[:60]}-{number}" for number in itertools.count(2))
     names = itertools.chain([own], (name for name in numbered if name not in taken))
