@@ -300,8 +300,7 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
         elif tray.get("block", "") not in ("", *cliques[tray["clique"]].get("split_blocks", ())):
-            where = f"split_blocks of its clique {tray['clique']}"
-            yield f"trays.{name}.block is {_brief(tray['block'])}, which is not in {where}; correct it"
+            yield f"trays.{name}.block is {_brief(tray['block'])}, which its clique's split_blocks lack; correct it"
         address = tray["imex_address"]
         if address is not None and not is_address(address):
             yield f"trays.{name}.imex_address is {_brief(address)}, which is not an IP address; correct it"

@@ -21,6 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, names_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown, similar
 
+# Blocks with their trays.
+Parts = Sequence[tuple[str, Sequence[str]]]
 OPTION = "slurm_topology_split"
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -64,12 +66,10 @@ def _in_block(tray: Tray, block: str | None) -> Tray:
     return cast(Tray, {**row, "block": block} if block else row)
 
 
-def _parts(
-    clique: str, given: Any, members: Sequence[str], own: str, taken: set[str]
-) -> list[tuple[str, Sequence[str]]]:
+def _parts(clique: str, given: Any, members: Sequence[str], own: str, taken: set[str]) -> Parts:
     """The blocks of a clique with their trays; taken: the names of the blocks that it cannot have."""
     if isinstance(given, Mapping):
-        return _named(clique, given, members, own, taken)
+        return _named(clique, given, members, taken)
     sizes = given if isinstance(given, (list, tuple)) else []
     if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
         how = "write the sizes of its blocks, as in [14, 4], or their names, each with a hostlist"
@@ -84,9 +84,7 @@ def _parts(
     return [(name, members[end - size : end]) for size, end, name in zip(sizes, ends, names)]
 
 
-def _named(
-    clique: str, given: Mapping[Any, Any], members: Sequence[str], own: str, taken: set[str]
-) -> list[tuple[str, Sequence[str]]]:
+def _named(clique: str, given: Mapping[Any, Any], members: Sequence[str], taken: set[str]) -> Parts:
     """The blocks that the site names, with their trays."""
     parts = names_of(OPTION, given, "r01t[01-14]")
     for name in parts:
@@ -101,7 +99,5 @@ def _named(
         ("trays in no block", set(members) - listed.keys()),
     ):
         if wrong:
-            raise PlacementError(
-                f"{OPTION}: {clique} has {what}, {summarize(sorted(wrong))}; list each of its trays once"
-            )
+            raise PlacementError(f"{OPTION}: {clique} has {what}, {summarize(sorted(wrong))}; list each tray once")
     return list(parts.items())

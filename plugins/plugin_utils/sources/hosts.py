@@ -105,8 +105,8 @@ def observe(
             applied = answer.observations if answer.hints else list(map(hosts.applied, answer.observations))
             answers.append(replace(answer, observations=applied))
     nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
-    views = (view for cluster in (None, *current.slurm_clusters) for view in current.slurm_blocks(cluster))
-    blocks = {view.name for view in views if view.clique}
+    clusters = (None, *current.slurm_clusters)
+    blocks = {view.name for name in clusters for view in current.slurm_blocks(name) if view.clique}
     limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
     merged = merging.merge(answers, limit, fabric is not None, nodes, blocks)
     return merged, merging.too_few(answers, merged, current.trays, min_answer)

@@ -143,6 +143,29 @@ def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -
     assert site.discover(accept="gates")["changed"] is False
 
 
+def test_a_split_is_proposed_accepted_and_taken_back(site: Site) -> None:
+    before = site.path.read_bytes()
+    split = {"r01": [1, 1]}
+    with pytest.raises(
+        AnsibleActionFail, match=r"^slurm_topology_split: the sizes \[1\] of r01 are 1 tray in all, and"
+    ):
+        site.discover(slurm_topology_split={"r01": [1]})
+    assert site.path.read_bytes() == before
+    proposed = site.discover(slurm_topology_split=split)
+    assert (proposed["changed"], codes(proposed), trays(proposed)) == (True, [], ["r01t02"])
+    # Another run on some of the trays keeps it.
+    assert site.discover(slurm_topology_split=split, hosts=["r02t01"])["sha256"] == proposed["sha256"]
+    assert site.discover(hosts=["r02t01"])["sha256"] == proposed["sha256"]
+    site.accept(proposed["sha256"])
+    assert site.written()["trays"]["r01t02"]["block"] == "r01-2"
+    for options in ({}, {"slurm_topology_split": split}):
+        assert site.discover(accept="gates", **options)["changed"] is False
+    site.discover(accept="gates", slurm_topology_split={})
+    assert site.written()["cliques"]["r01"]["split_blocks"] == {"r01-2": 2}
+    assert "block" not in site.written()["trays"]["r01t02"]
+    assert site.discover(accept="gates", slurm_topology_split={})["changed"] is False
+
+
 def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site) -> None:
     before = site.path.read_bytes()
     site.move_apart()

@@ -251,9 +251,9 @@ def test_several_slurm_clusters_share_a_clique_that_is_split() -> None:
     [
         (
             {"trays": {"r01t15": "r02"}},
-            "trays.r01t15.block is r02, which is not in split_blocks of its clique r01; corr",
+            "trays.r01t15.block is r02, which its clique's split_blocks lack; correct it",
         ),
-        ({"trays": {"r02t01": "r01-2"}}, "trays.r02t01.block is r01-2, which is not in split_blocks of its clique r02"),
+        ({"trays": {"r02t01": "r01-2"}}, "trays.r02t01.block is r01-2, which its clique's split_blocks lack"),
         ({"split": {"r01-2": 1}}, "cliques.r01.split_blocks.r01-2.position is 1, the same as cliques.r02.block.pos"),
         ({"split": {"r01-2": 2, "r02": 3}}, "cliques.r01.split_blocks.r02.name is r02, the same as cliques.r02.block"),
         ({"split": {"r01-2": 2, "a b": 3}}, "cliques.r01.split_blocks has the name 'a b'"),
