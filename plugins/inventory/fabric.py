@@ -22,6 +22,8 @@ description:
     C(nvlink_domain_name), C(nvlink_clique_name) and C(nvlink_block). They are null for trays without a place.
   - Where several clusters share the fabric, every tray has C(nvlink_slurm_cluster) and C(nvlink_kubernetes_cluster),
     null in none, and C(nvlink_block) is its block in its Slurm cluster, null in none.
+  - Where a clique has several blocks (variable C(slurm_topology_split) of the playbook discover), C(nvlink_block) is a
+    variable of its trays.
   - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file), and O(state_dir) as
     C(nvlink_fabric_state_dir).
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and

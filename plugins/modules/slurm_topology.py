@@ -12,9 +12,9 @@ version_added: 1.0.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes one block for each clique of the fabric file, in the order of their positions, into C(topology.yaml) (Slurm
-    25.05 and later) or C(topology.conf) (24.05 and 24.11), has slurmctld load it and compares the running topology with
-    the written one.
+  - Writes one block for each clique of the fabric file, or those that it is split into, in the order of their
+    positions, into C(topology.yaml) (Slurm 25.05 and later) or C(topology.conf) (24.05 and 24.11), has slurmctld load
+    it and compares the running topology with the written one.
   - Before anything is written, the topology is checked against every rule of this version of Slurm. A finding of
     severity C(error) fails the module.
   - If slurmctld refuses the file, stops answering or runs another topology afterwards, the old file is restored and
