@@ -18,7 +18,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import RepairError, due_steps, ledger, plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import (
+    RepairError,
+    due_steps,
+    ledger,
+    plan,
+    policy,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger_record import Record
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
@@ -63,16 +69,18 @@ class ActionModule(ControllerAction):
             storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)
         if not applies:
             rows = [{**row, "steps": []} for row in made.rows]
-            return {"plan": rows, "text": text, "trays": [], "closed": []}
+            return {"plan": rows, "text": text, "trays": [], "unfit": [], "closed": []}
         storage.mark(record.path, record.now, own)
         record.rotate()
         record.append(made.lines)
+        errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]
         closed = sorted({line["incident"] for line in made.lines if line["step"] == "close"})
         return {
             "changed": bool(made.lines),
             "plan": [dict(row) for row in made.rows],
             "text": text,
             "trays": [row["tray"] for row in made.rows if row["steps"] and not row["event"]],
+            "unfit": [self.fabric.trays[tray]["slurm_node"] for tray in sorted(errors)],
             "closed": record.rows([record.incidents[name] for name in closed], made.rows, "close"),
         }
 

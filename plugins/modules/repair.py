@@ -167,6 +167,11 @@ text:
   returned: with O(state=planned), O(state=ended) and O(state=reported)
   type: list
   elements: str
+unfit:
+  description: The NodeNames of trays with an error of the verdict, which are no spares.
+  returned: with O(state=planned)
+  type: list
+  elements: str
 closed:
   description: As RV(rows), of the incidents that the plan itself closes.
   returned: with O(state=planned)
