@@ -70,7 +70,8 @@ class ActionModule(ControllerAction):
         if not applies:
             rows = [{**row, "steps": []} for row in made.rows]
             return {"plan": rows, "text": text, "trays": [], "unfit": [], "closed": []}
-        storage.mark(record.path, record.now, own)
+        if any(row["steps"] for row in made.rows):
+            storage.mark(record.path, record.now, own)
         record.rotate()
         record.append(made.lines)
         errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]

@@ -101,9 +101,9 @@ options:
     elements: str
     default: []
   results:
-    description: What the task of O(step) registered on localhost, for one tray or in a loop over RV(rows).
-    type: dict
-    default: {}
+    description: What the task of O(step) registered on localhost, or a list of these for a loop over RV(rows).
+    type: raw
+    default: []
   registered:
     description: The variables that the tasks of O(step) registered on the trays.
     type: list

@@ -191,6 +191,7 @@ def test_broken_trays_are_repaired(site: Repaired) -> None:
     assert [line for line in site.lines[len(known) :] if line["state"] != "refused"] == []
     site.type(go_on)
 
+    site.racks.exec("ctl", "sbatch", "-w", "r01t04", "--wrap=sleep 900")
     with healing(site, "r01t02"):
         site.timed(f"{apply} -e fabric_facts_nvidia_smi=/usr/local/bin/smi")
     assert set(site.states("r01t02").values()) == {"done"}, site.states("r01t02")
@@ -227,6 +228,8 @@ def healing(site: Repaired, tray: str) -> Iterator[None]:
 def test_a_tray_without_power_returns(site: Repaired) -> None:
     verify, _dry, apply, *_rest = pages.commands(PAGE)
     site.racks.stop("r01t03", "--keep-disk")
+    # It starts when the spare is in service.
+    site.racks.exec("ctl", "sbatch", "-w", "r01t02", "--wrap=sleep 900")
     site.tickets.broken = True
     wait_until(
         lambda: "DOWN" in site.racks.exec("ctl", "scontrol", "show", "node", "r01t03").stdout, "Slurm misses it", 90
@@ -236,10 +239,10 @@ def test_a_tray_without_power_returns(site: Repaired) -> None:
     output = site.fails(apply)
     assert "ticket failed" in output
     site.tickets.broken = False
+    site.timed(verify)
     site.timed(apply)
     incident = site.incident("r01t03")
-    assert site.tickets.states(incident)[0] == "open"
-    assert site.tickets.states(incident)[-1] == "close"
+    assert site.tickets.states(incident) == ["open", "close"]
     missing = json.loads((site.folder / "repairs" / incident / "index.json").read_text())["missing"]
     assert missing["nvidia-smi.xml"] == "the tray is unreachable"
     assert set(site.states("r01t03").values()) == {"done"}

@@ -71,7 +71,7 @@ def _of_tray(answer: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]
 
 def _rows(results: Any, tray: str) -> Iterator[Mapping[str, Any]]:
     """The results of the loop that are about this tray."""
-    for row in map(mapped, as_list(mapped(results).get("results"))):
+    for row in map(mapped, as_list(results)):
         item = as_list(row.get("item"))
         if item and mapped(item[0]).get("tray") == tray:
             yield row

@@ -75,10 +75,9 @@ def _is_ours(state: str, incident: Incident) -> bool:
 
 def problems(results: Any, trays: Iterable[str]) -> dict[str, str]:
     """Tray -> why its task failed, empty where it did not; of a loop over rows with a tray, or of one task for all."""
-    loop = mapped(results).get("results")
-    if loop is None:
+    if not isinstance(results, list):
         return dict.fromkeys(trays, problem(mapped(results)))
-    rows = [(mapped(row), mapped(mapped(row).get("item"))) for row in as_list(loop)]
+    rows = [(mapped(row), mapped(mapped(row).get("item"))) for row in results]
     found = dict.fromkeys(trays, "")
     for row, item in rows:
         tray = str(item.get("tray"))

@@ -93,7 +93,7 @@ def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Si
     plan = site.plan()
     assert plan["trays"] == [TRAY]
     (incident,) = {row["incident"] for row in plan["plan"]}
-    (row,) = site.step(plan["plan"], "drain", results={"results": []})
+    (row,) = site.step(plan["plan"], "drain", results=[])
     assert (row["node"], row["reason"]) == (TRAY, f"repair {incident}")
     site.nodes[TRAY] = ("IDLE+DRAIN", f"nvlink: repair {incident}")
     site.hosts[TRAY]["repair_capture"] = {"unreachable": True}
@@ -139,7 +139,7 @@ def test_a_run_that_was_killed_is_continued(site: Site) -> None:
 def test_a_failed_drain_changes_nothing_more(site: Site) -> None:
     plan = site.plan()["plan"]
     failed = {"item": {"tray": TRAY}, "failed": True, "msg": "slurmctld does not answer"}
-    site.step(plan, "drain", results={"results": [failed]})
+    site.step(plan, "drain", results=[failed])
     for step in ("evidence", "spare", "action", "return", "resume", "close"):
         assert site("begun", step, plan=plan)["rows"] == [], step
     assert "drain failed: slurmctld does not answer" in site("reported", plan=plan)["text"][0]

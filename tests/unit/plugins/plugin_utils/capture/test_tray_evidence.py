@@ -26,14 +26,14 @@ def outputs(**texts: str) -> dict[str, Any]:
     return {"versions": {"driver": "595.58.03"}, "findings": [], "outputs": rows}
 
 
-def jobs(tray: str, *rows: dict[str, Any]) -> dict[str, Any]:
-    return {"results": [{"item": [{"tray": tray}, []], "cmd": ["squeue"], **row} for row in rows]}
+def jobs(tray: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"item": [{"tray": tray}, []], "cmd": ["squeue"], **row} for row in rows]
 
 
 def test_evidence_has_real_names_and_names_what_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "repairs" / "r01t04-1"
     of_slurm = jobs("r01t04", {"stdout_lines": ["17 alice"]}, {"failed": True, "stderr": "sacct: no accounting"})
-    of_slurm["results"] += jobs("r01t05", {"stdout_lines": ["18 bob"]})["results"]
+    of_slurm += jobs("r01t05", {"stdout_lines": ["18 bob"]})
     missing = tray_evidence.write(str(folder), "r01t04", NOW, outputs(kernel="NVRM: Xid 79\x1b[2J\n"), of_slurm)
     assert (folder / "kernel.txt").read_text() == "NVRM: Xid 79?[2J\n"
     assert (folder / "jobs-1.txt").read_text() == "17 alice"
@@ -58,7 +58,7 @@ def test_evidence_has_real_names_and_names_what_is_missing(tmp_path: Path) -> No
     ],
 )
 def test_of_a_dead_tray_all_is_named(tmp_path: Path, answer: dict[str, Any], why: str) -> None:
-    missing = tray_evidence.write(str(tmp_path / "i"), "r01t04", NOW, answer, {})
+    missing = tray_evidence.write(str(tmp_path / "i"), "r01t04", NOW, answer, [])
     assert missing == dict.fromkeys(tray_evidence.COMMANDS, why)
     assert [path.name for path in (tmp_path / "i").iterdir()] == ["index.json"]
 
@@ -67,7 +67,7 @@ def test_of_a_dead_tray_all_is_named(tmp_path: Path, answer: dict[str, Any], why
 def test_a_tray_names_no_file(tmp_path_factory: pytest.TempPathFactory, name: str, text: str) -> None:
     root = tmp_path_factory.mktemp("evidence")
     rows = [{"name": name, "problem": None, "parts": [text]}, {"name": "../evil", "problem": None, "parts": [text]}]
-    tray_evidence.write(str(root / "a" / "b"), "r01t04", NOW, {"outputs": rows, "findings": [text]}, {})
+    tray_evidence.write(str(root / "a" / "b"), "r01t04", NOW, {"outputs": rows, "findings": [text]}, [])
     known = {*tray_evidence.COMMANDS, "index.json", "facts.json"}
     assert {path.name for path in root.rglob("*") if path.is_file()} <= known
 
@@ -75,7 +75,7 @@ def test_a_tray_names_no_file(tmp_path_factory: pytest.TempPathFactory, name: st
 def test_a_disk_that_takes_nothing_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FabricFileError, match="cannot be written"):
-        tray_evidence.write(str(tmp_path / "file" / "i"), "r01t04", NOW, {}, {})
+        tray_evidence.write(str(tmp_path / "file" / "i"), "r01t04", NOW, {}, [])
 
 
 def test_logs_are_read_for_evidence_alone() -> None:

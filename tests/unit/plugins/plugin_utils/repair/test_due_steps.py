@@ -72,7 +72,7 @@ def test_why_tasks_failed_is_one_sentence_without_control_characters() -> None:
         {"item": {"tray": "r01t04"}, "skipped": True},
         {"item": "x"},
     ]
-    found = due_steps.problems({"results": loop}, ["r01t01", "r01t04", "r01t05"])
+    found = due_steps.problems(loop, ["r01t01", "r01t04", "r01t05"])
     assert "\x1b" not in found["r01t01"]
     assert found["r01t01"].endswith("route")
     assert found["r01t02"] == "it is unreachable"
