@@ -60,11 +60,13 @@ class ActionModule(ControllerAction):
         results = self._read(options, known) if options["tray_reading"] == "ssh" and not options["quick"] else None
         reports = read_evidence.reports(options, known, results)
         now = _now()
-        evidence = read_evidence.read(fabric, options, reports, now, mapped(last.get("links")), is_found)
+        evidence = read_evidence.read(fabric, options, reports, now, last, is_found, known)
         verdict = verify.verify(evidence, now)
         sick = health.of_failures(verdict["failures"], now, mapped(last.get("health")))
         if verdict_file:
             kept = {**verdict, "links": verify.links_check.memory(evidence), "health": sick}
+            if evidence.switches is not None:
+                kept["switch"] = verify.switch_check.memory(evidence)
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)
         if junit_file:
             cliques = [name for name, members in fabric.members.items() if members]

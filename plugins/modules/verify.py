@@ -66,6 +66,16 @@ options:
     type: list
     elements: dict
     default: []
+  switches:
+    description:
+      - Inventory names of the NVLink switches, with the host variable C(nvlink_switch_domain) and the variables of the
+        login, see docs/switches.md. They are read over HTTPS; Ansible never connects to them. Without any the layer
+        C(switch) is skipped.
+      - A run that has read trays reads the switches of their NVLink domains alone.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   kubeconfig:
     description: A kubeconfig file, or C(in-cluster) in a pod. Without it the layer C(kubernetes) is skipped.
     type: path
@@ -169,7 +179,7 @@ findings:
       description: The clique, null where it is about none or several.
       type: str
 verdict:
-  description: The verdict, the content of O(verdict_file) without its keys C(links) and C(health).
+  description: The verdict, the content of O(verdict_file) without its keys C(links), C(switch) and C(health).
   returned: success
   type: dict
   contains:

@@ -66,7 +66,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. place: (cluster UUID, clique ID) where it is attached. recovery_action: NVML's, in words."""
+    """One GPU. place: (cluster UUID, clique ID) where it is attached. recovery_action: NVML's, in words.
+
+    module_id, fabric_guid: of NVML's platform information, as an NVLink switch may list the GPU.
+    """
 
     index: int | None = None
     name: str = ""
@@ -75,6 +78,8 @@ class Gpu:
     place: Identity | None = None
     health: str = UNKNOWN
     recovery_action: str = ""
+    module_id: int | None = None
+    fabric_guid: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Gpus:
     """The GPUs of a tray and their fabric.
 
     attached, clique: as the tray itself evaluates its GPUs; clique is a text, `<uuid>.<id>`. observed: what a placement
-    uses, evaluated here; None without the time of the reading.
+    uses, evaluated here; None without the time of the reading. slot_number: of the tray in its chassis.
     """
 
     attached: bool = False
@@ -91,6 +96,7 @@ class Gpus:
     gpus: tuple[Gpu, ...] = ()
     findings: tuple[Finding, ...] = ()
     observed: Observation | None = None
+    slot_number: int | None = None
 
 
 class Channels(NamedTuple):
@@ -313,6 +319,7 @@ def _gpus(value: _Given) -> Gpus:
         gpus=gpus,
         findings=tuple(_about(row, tray) for row in (*found, *invalid) if sentence(row["message"])),
         observed=observed if observed.observed_at else None,
+        slot_number=value("slot_number", whole),
     )
 
 
@@ -327,6 +334,8 @@ def _gpu(row: Object, fabric: Object) -> Gpu:
         place=cast(Identity, (uuid, clique_id)) if is_placed else None,
         health=gpu_health(mapped(fabric.get("health"))),
         recovery_action=sentence(row.get("recovery_action"), 64),
+        module_id=whole(row.get("module_id")),
+        fabric_guid=sentence(row.get("fabric_guid"), 64) or None,
     )
 
 

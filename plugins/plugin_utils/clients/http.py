@@ -63,6 +63,8 @@ _CHUNK = 256 * 1024
 _HALF_OF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 # The answer as it is sent, in pieces, and nothing that urllib3 does by itself.
 _RAW: dict[str, Any] = {"preload_content": False, "decode_content": False, "redirect": False, "retries": False}
+# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED.
+_EXPIRED = 10
 _TRANSIENT = frozenset((429, 500, 502, 503, 504))
 # An API server answers so, with 500, to a server-side apply with a field that the CRD of an old release lacks.
 _PERMANENT = "field not declared in schema"
@@ -113,12 +115,13 @@ class ClientConfig:
 
 
 class Answer(NamedTuple):
-    """One answer to a request for a URL: status, headers and complete body."""
+    """One answer to a request for a URL: status, headers, complete body, and the server's certificate if it has one."""
 
     url: str
     status: int
     headers: Any
     body: bytearray
+    certificate: Mapping[str, Any] = NONE
 
 
 def client_config(
@@ -137,7 +140,8 @@ def client_config(
         header, value = "Authorization", "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
     ca, cert, key_file = (options.path(name) for name in ("ca_file", "client_cert", "client_key"))
     try:
-        pool = connections(url, ca, cert, key_file, options.flag("validate_certs", True))
+        verify, name = options.flag("validate_certs", True), options.text("server_name") or ""
+        pool = connections(url, ca, cert, key_file, verify, name)
     except (OSError, ValueError) as error:
         remedy = "set PEM files, the key without a pass phrase, and an http proxy"
         what = f"cannot be used ({reason_of(error) or type(error).__name__}); {remedy}"
@@ -291,6 +295,8 @@ class Client:
             content = pieces() if body else None
             response = config.pool.request(method, url, body=content, headers=own, timeout=_left(ends), **_RAW)
             with contextlib.closing(response):
+                socket = getattr(response.connection, "sock", None)
+                certificate = socket.getpeercert() if isinstance(socket, ssl.SSLSocket) else None
                 received = bytearray()
                 while piece := response.read1(_CHUNK):
                     received += piece
@@ -298,7 +304,7 @@ class Client:
                     if len(received) > config.max_bytes:
                         what = f"returns more than {config.max_bytes} bytes"
                         self.fail(url, what, "request smaller pages, or raise max_bytes")
-            return Answer(url, response.status, response.headers, received)
+            return Answer(url, response.status, response.headers, received, certificate or NONE)
 
         return within(_left(ends), read)
 
@@ -334,7 +340,8 @@ class Client:
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 what = f"has a certificate that is not accepted ({cause.verify_message})"
-                return False, what, "set ca_file to its CA's certificate"
+                remedy = "renew it" if cause.verify_code == _EXPIRED else "set ca_file to its CA's certificate"
+                return False, what, remedy
         through = " through its proxy" if isinstance(error, urllib3.exceptions.ProxyError) else ""
         reason = next(filter(None, map(reason_of, causes)), "no complete HTTP answer")
         what = f"cannot be reached{through} ({reason})"

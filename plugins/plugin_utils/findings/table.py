@@ -19,9 +19,10 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 """The worst first."""
 
-HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driver", "channels", "imex"
+SWITCH, HARDWARE, FABRIC_FILE = "switch", "hardware", "fabric_file"
+DRIVER, CHANNELS, IMEX = "driver", "channels", "imex"
 SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
-LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
+LAYERS = (SWITCH, HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
 """From the lowest up: a fault in one layer often causes failures in those after it."""
 
 
@@ -149,6 +150,10 @@ A finding that compares a tray with others, such as nvlink_links_degraded, is wa
 """
 
 COMMANDS = {
+    "switch_unreadable": "",
+    "switch_certificate_expires": "",
+    "switch_controller_down": _APPS,
+    "switches_disagree": _APPS,
     "tray_unreachable": "bring it up, then ansible {tray} -m ansible.builtin.ping",
     "driver_missing": "ansible {tray} --become -a 'modprobe nvidia'",
     "version_mismatch": _REBOOT,
@@ -206,6 +211,13 @@ COMMANDS = {
 """The command of a code for which that of its symptom is not right; empty: its remedy in words."""
 
 CAUSES = {
+    "switch_unreadable": "the switch has no power, its management network failed, or its password was changed",
+    "switch_controller_down": "the controller stopped, or a switch that ran it was replaced or rebooted",
+    "switches_disagree": "the controller was enabled on more than one switch of the domain",
+    "switch_partition_differs": "the NVLink partition was changed on the switch, and the change is not accepted",
+    "switch_partition_degraded": "a cable, port or switch of the rack failed",
+    "switch_gpu_unassigned": "the GPU was removed from its NVLink partition and added to none",
+    "switch_gpu_mismatch": "GPUs or trays were exchanged, or the release of the switch counts slots otherwise",
     "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
     "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
     "recovery_action": "the driver has seen an error of the GPU",
@@ -262,6 +274,7 @@ CAUSES = {
 """The likely cause of a code, for verify, where its sentence does not have it."""
 
 _NO_ANSWER = Symptom("A tray does not answer, or its answer cannot be used", HARDWARE, _FACTS)
+_SWITCHES = Symptom("An NVLink switch fails, or lists other partitions than the fabric file", SWITCH, _PARTITION)
 _VERSIONS = Symptom("The driver is missing, or versions do not fit", DRIVER)
 _GPUS = Symptom("The GPUs of a tray hang or are missing", HARDWARE, _REBOOT)
 _UNREAD = Symptom("The GPUs of a tray cannot be read, or need an action")
@@ -309,6 +322,29 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_NO_ANSWER, INFO): {
         "not_a_tray": "A host without GPUs that is not in the fabric file was read; leave it out of fabric_hosts if it"
         " is no tray",
+    },
+    (_SWITCHES, ERROR): {
+        "switch_partition_differs": "The NVLink switch lists GPUs of trays in another partition than the fabric file"
+        " has; restore the NVLink partition on the switch, or run the playbook discover, check the proposal, run"
+        " accept",
+        "switch_gpu_unassigned": "The NVLink switch lists GPUs of trays in no partition, so no job can run on them;"
+        " add them to the partition of their clique on the switch",
+        "switches_disagree": "Two NVLink switches of a domain both run its controller, so it is unknown which one"
+        " GPUs follow; disable the cluster on all but one of them",
+    },
+    (_SWITCHES, WARNING): {
+        "switch_unreadable": "An NVLink switch does not answer, or not in a form that can be used; check its power,"
+        " its address and nvue_user in the inventory",
+        "switch_controller_down": "No NVLink switch of a domain runs its controller, or the controller reports a"
+        " fault: jobs run on, and GPUs that reset do not join the fabric again; check the controller on the switch",
+        "switch_partition_degraded": "An NVLink partition is not healthy, as its switch reports; check the links of"
+        " its GPUs on the switch",
+        "switch_gpu_mismatch": "The NVLink switch lists a GPU at another place or with another number than the GPU's"
+        " driver reports, so partitions of its tray are not compared; check where the tray is installed",
+        "switch_multicast_limit": "An NVLink partition has no multicast groups, so NVLink SHARP does not work in it;"
+        " set mcast-limit of the partition on the switch",
+        "switch_certificate_expires": "The certificate of an NVLink switch expires within 30 days, and verify does not"
+        " read the switch after that; renew it on the switch",
     },
     (_VERSIONS, ERROR): {
         "driver_missing": "The NVIDIA driver is not loaded, or its libraries or nvidia-smi are missing; load its kernel"

@@ -27,6 +27,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specification
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import like_group, nearest, shown, similar
 
+SWITCHES = "nvlink_switches"
+"""The group of NVLink switches, which are read over HTTPS: Ansible never connects to them, and none is a tray."""
+
 TAGS = {name: check.tags for name, check in CHECKS.items() if check.tags}
 """The tags of each playbook that has any."""
 
@@ -66,7 +69,8 @@ class Run:
 
     @property
     def hosts(self) -> list[str]:
-        return [name for name in self.groups.get("all", ()) if name != "localhost"]
+        apart = {"localhost", *self.groups.get(SWITCHES, ())}
+        return [name for name in self.groups.get("all", ()) if name not in apart]
 
 
 def own_playbooks(arguments: Sequence[str], folder: str) -> list[str] | None:
@@ -209,6 +213,9 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
     """
     pattern = pattern_of(name, value)
     matched = run.match(pattern)
+    if switches := sorted(set(matched).intersection(run.groups.get(SWITCHES, ()))):
+        remedy = f"write {pattern}:!{SWITCHES}"
+        return f"{name}: {shown(pattern)} has {switches[0]} of the group {SWITCHES}, to which Ansible does not connect; {remedy}"
     if matched and (not in_run or set(matched) & set(run.selected)):
         return ""
     if matched:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare hardware, fabric file, Slurm, IMEX and Kubernetes: evidence in, a verdict out. Pure functions.
+"""Compare switches, hardware, fabric file, Slurm, IMEX and Kubernetes: evidence in, a verdict out. Pure functions.
 
 Each layer has one module with a `check`. correlation.py decides which failure is the root cause of which;
 findings/model.py has the cause and the next step of each code. docs/verify.md describes the verdict.
@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import (
     kubernetes_check,
     links_check,
     slurm_check,
+    switch_check,
     versions_check,
     xids_check,
 )
@@ -32,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 Check = Callable[[Evidence], Iterator[Finding]]
 
 CHECKS: tuple[tuple[str, Check], ...] = (
+    (findings.SWITCH, switch_check.check),
     (findings.FABRIC_FILE, hardware_check.check),
     (findings.HARDWARE, links_check.check),
     (findings.HARDWARE, xids_check.check),
@@ -50,6 +52,8 @@ _ON_TRAYS = (findings.HARDWARE, findings.DRIVER, findings.CHANNELS, findings.IME
 def layers(evidence: Evidence) -> dict[str, str]:
     """Layer -> `checked`, or `skipped: ` followed by the reason."""
     found = dict.fromkeys(findings.LAYERS, CHECKED)
+    if evidence.switches is None:
+        found[findings.SWITCH] = "skipped: no host is in the group nvlink_switches"
     if evidence.quick:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: --tags quick queries no tray"))
     elif not evidence.trays and not evidence.unreachable:

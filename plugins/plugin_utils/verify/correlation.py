@@ -39,7 +39,25 @@ _IN_KUBERNETES = frozenset(
 _NO_GPUS = _IMEX_DOWN | _IN_KUBERNETES | {"tray_not_attached", "gpu_missing", "imex_version_mismatch", "drivers_differ"}
 _NO_DRIVER = _NO_GPUS | {"imex_channels_off", "imex_channel_missing", "imex_in_use"}
 
+_IN_NO_PARTITION = frozenset(
+    {
+        "fabric_in_progress",
+        "fabric_no_partition",
+        "fabric_refused",
+        "gpus_disagree",
+        "gpus_partly_attached",
+        "tray_not_attached",
+    }
+)
+
 EXPLAINS: Mapping[str, frozenset[str]] = {
+    # A fault of the switch's side; links that fail are a failure of their own.
+    "switch_controller_down": frozenset(
+        {"fabric_in_progress", "fabric_uuid_zero", "fabric_manager_disconnected", "fabric_recovering"}
+    ),
+    "switch_partition_degraded": frozenset({"fabric_degraded", "fabric_unhealthy", "fabric_recovering"}),
+    "switch_gpu_unassigned": _IN_NO_PARTITION,
+    "switch_partition_differs": _IN_NO_PARTITION,
     "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_list_differs"},
     "driver_missing": _NO_DRIVER | {"tray_subset_failed"},
     "version_mismatch": _NO_DRIVER,
@@ -64,10 +82,18 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "nvlink_links_down": frozenset({"fabric_degraded", "fabric_unhealthy", "nvlink_xid"}),
     "tray_not_attached": _IN_KUBERNETES,
     "domain_uuid_changed": _PLACE,
-    "clique_id_changed": _PLACE,
-    "tray_partitions": _PLACE,
+    # The GPUs follow the switch, so the fabric file is what is outdated.
+    "clique_id_changed": _PLACE | {"switch_partition_differs"},
+    "tray_partitions": _PLACE | {"switch_partition_differs"},
     # Slurm may already follow the GPUs: the fabric file is what is outdated.
-    "tray_moved": _PLACE | {"slurm_blocks_differ", "tray_replaced", "imex_no_own_address", "imex_list_differs"},
+    "tray_moved": _PLACE
+    | {
+        "slurm_blocks_differ",
+        "switch_partition_differs",
+        "tray_replaced",
+        "imex_no_own_address",
+        "imex_list_differs",
+    },
     "tray_replaced": frozenset({"tray_misplaced"}),
     "drivers_differ": _IMEX_DOWN
     | {"imex_version_mismatch", "imex_peer_version", "imex_restart_pending", "imex_list_differs"},

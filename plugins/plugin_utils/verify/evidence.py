@@ -11,6 +11,7 @@ from functools import cached_property
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
@@ -42,7 +43,8 @@ class Evidence:
     channels: minor numbers that every tray must have; empty for those that most trays of a clique have.
     links_before: what the last run kept of the links (links_check.memory()). is_found: whether commands need no
     -e fabric_file (fabric_file.is_found). acknowledged: tray in repair -> its entry of the state file
-    (State.acknowledged).
+    (State.acknowledged). switches: domain -> the reports of its NVLink switches, None where the inventory has none;
+    switch_before: what the last run kept of the GPUs (switch_check.memory()).
     """
 
     fabric: Fabric
@@ -57,6 +59,8 @@ class Evidence:
     links_before: Object = field(default_factory=dict)
     is_found: bool = False
     acknowledged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    switches: Mapping[str, Sequence[nvue.Report]] | None = None
+    switch_before: Object = field(default_factory=dict)
 
     @cached_property
     def trays(self) -> dict[str, TrayReport]:

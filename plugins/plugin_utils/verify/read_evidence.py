@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the evidence of one run: what its tasks registered of trays and Slurm, and a snapshot of the cluster."""
+"""Collect the evidence of one run: what tasks registered of trays and Slurm, the switches, a snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import lo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import switch_reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
 
@@ -42,12 +43,21 @@ def reports(options: Arguments, known: hosts.Hosts, results: Mapping[str, Result
 
 
 def read(
-    fabric: Fabric, options: Arguments, reports: Mapping[str, TrayReport], now: str, links: Object, is_found: bool
+    fabric: Fabric,
+    options: Arguments,
+    reports: Mapping[str, TrayReport],
+    now: str,
+    last: Object,
+    is_found: bool,
+    known: hosts.Hosts,
 ) -> Evidence:
     """The evidence of a run with these options of the module verify.
 
-    now: RFC 3339, in UTC. links, is_found: Evidence.links_before and Evidence.is_found.
+    now: RFC 3339, in UTC. last: the last verdict. is_found: Evidence.is_found. known: with the hosts of the switches.
     """
+    # A run on some trays reads the switches of their domains.
+    cliques = {fabric.trays[tray]["clique"] for tray in reports if tray in fabric.trays}
+    domains = {fabric.cliques[clique]["domain"] for clique in cliques} or {*fabric.domains}
     snapshot, problem = _cluster(options)
     return Evidence(
         fabric,
@@ -59,11 +69,13 @@ def read(
         kubernetes_problem=problem,
         kubernetes_cluster=options["kubernetes_cluster"] or None,
         channels=tuple(options["channels"]),
-        links_before=links,
+        links_before=mapped(last.get("links")),
         is_found=is_found,
         acknowledged=acknowledging.current(options["fabric_file"], options["state_dir"], now)
         if options["acknowledged"]
         else {},
+        switches=switch_reading.read(options["switches"], known, fabric, domains) if options["switches"] else None,
+        switch_before=mapped(last.get("switch")),
     )
 
 

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the NVLink switches of the inventory over HTTPS, with the variables that the site sets for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import SWITCHES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
+
+DOMAIN = "nvlink_switch_domain"
+AT_ONCE = 64
+_VARIABLES = {
+    "nvue_user": "username",
+    "nvue_password": "password",
+    "nvue_password_file": "password_file",
+    "nvue_ca_file": "ca_file",
+    "nvue_client_cert": "client_cert",
+    "nvue_client_key": "client_key",
+    "nvue_server_name": "server_name",
+    "nvue_timeout": "timeout",
+}
+"""Variable of a switch -> the option of its client."""
+_KEY = "nvlink_switch_value"
+
+
+def read(
+    names: Sequence[str], known: hosts.Hosts, fabric: Fabric, domains: Collection[str]
+) -> dict[str, list[nvue.Report]]:
+    """Domain -> the reports of its switches, of these domains; SourceError for what a person wrote and is wrong."""
+    clients = [_client(str(name), known, fabric) for name in names]
+    wanted = [(domain, client) for domain, client in clients if domain in domains]
+    found: dict[str, list[nvue.Report]] = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for (domain, _client), report in zip(wanted, pool.map(lambda row: row[1].read(), wanted), strict=True):
+            found.setdefault(domain, []).append(report)
+    return found
+
+
+def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Switch]:
+    """The domain of a switch, and its client."""
+    variables = known.variables(name)
+    if variables is None or name in fabric.trays:
+        what = "no host of the inventory" if variables is None else "a tray of the fabric file"
+        raise SourceError(f"group {SWITCHES}: {shown(name)} is {what}; correct the group")
+    domain = _value(known, name, variables, DOMAIN)
+    if domain not in fabric.domains:
+        what = f"{shown(domain)}, which is no NVLink domain of the fabric file" if domain else "not set"
+        raise SourceError(f"{name}: {DOMAIN} is {what}{nearest(domain, fabric.domains)}")
+    options = {option: _value(known, name, variables, variable) for variable, option in _VARIABLES.items()}
+    options["username"] = options["username"] or os.environ.get("NVUE_USER")
+    if options["username"] and not options["password"] and not options["password_file"]:
+        options["password"] = os.environ.get("NVUE_PASSWORD")
+    if not options["client_cert"] and not (options["password"] or options["password_file"]):
+        raise SourceError(
+            f"{name}: has no login; set nvue_user and nvue_password (of a vault, or NVUE_PASSWORD in the environment),"
+            " nvue_password_file, or nvue_client_cert and nvue_client_key"
+        )
+    if isinstance(options["timeout"], str) and options["timeout"].isdecimal():
+        options["timeout"] = int(options["timeout"])
+    host = str(_value(known, name, variables, "ansible_host") or name)
+    host = f"[{host}]" if ":" in host else host
+    port = _value(known, name, variables, "nvue_port") or 443
+    given = {option: value for option, value in options.items() if value not in (None, "")}
+    return str(domain), nvue.switch(name, {**given, "url": f"https://{host}:{port}"})
+
+
+def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -> Any:
+    """A variable of a switch, also one of a vault; None where it is not set. Its template sees no facts."""
+    if variable not in variables:
+        return None
+    try:
+        return known.value({**variables, _KEY: f"{{{{ {variable} }}}}"}, _KEY)
+    except (AnsibleError, hosts.OverriddenError):
+        # Not the error, which may quote a secret.
+        raise SourceError(f"{name}: {variable} cannot be evaluated; use variables of the inventory, no facts") from None
