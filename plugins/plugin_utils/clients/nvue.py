@@ -189,9 +189,8 @@ class Switch:
         found += [Gpu("", own) for own in map(uid, uids) if own and own not in listed]
         if not found and whole(row.get("num-gpus")):
             self._refuse(path, "GPUs that it counts and does not list")
-        words = (sentence(text, 64).lower() for text in (health, mode))
         name, limit = sentence(row.get("name"), 64), whole(row.get("mcast-limit"))
-        return Partition(int(key), name, *words, limit, tuple(found))
+        return Partition(int(key), name, sentence(health, 64).lower(), sentence(mode, 64).lower(), limit, tuple(found))
 
     def _refuse(self, path: str, what: str) -> NoReturn:
         """HttpError about an answer of another form, with the release of the switch if it has one."""

@@ -214,8 +214,8 @@ def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
     pattern = pattern_of(name, value)
     matched = run.match(pattern)
     if switches := sorted(set(matched).intersection(run.groups.get(SWITCHES, ()))):
-        remedy = f"write {pattern}:!{SWITCHES}"
-        return f"{name}: {shown(pattern)} has {switches[0]} of the group {SWITCHES}, to which Ansible does not connect; {remedy}"
+        what = f"has {switches[0]} of the group {SWITCHES}, to which Ansible does not connect"
+        return f"{name}: {shown(pattern)} {what}; write {pattern}:!{SWITCHES}"
     if matched and (not in_run or set(matched) & set(run.selected)):
         return ""
     if matched:

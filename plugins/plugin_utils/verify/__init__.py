@@ -53,7 +53,7 @@ def layers(evidence: Evidence) -> dict[str, str]:
     """Layer -> `checked`, or `skipped: ` followed by the reason."""
     found = dict.fromkeys(findings.LAYERS, CHECKED)
     if evidence.switches is None:
-        found[findings.SWITCH] = "skipped: no host is in the group nvlink_switches"
+        found[findings.SWITCH] = "skipped: the inventory has no NVLink switch"
     if evidence.quick:
         found.update(dict.fromkeys(_ON_TRAYS, "skipped: --tags quick queries no tray"))
     elif not evidence.trays and not evidence.unreachable:

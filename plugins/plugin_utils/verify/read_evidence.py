@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect the evidence of one run: what tasks registered of trays and Slurm, the switches, a snapshot of the cluster."""
+"""Collect the evidence of one run: results of trays and Slurm, switches, and a snapshot of the cluster."""
 
 from __future__ import annotations
 

@@ -193,7 +193,9 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
             parts = " and ".join(str(number) for number in sorted({row.id for row in found}))
             elsewhere[parts, clique, _reported(evidence, tray)].append(tray)
     if wrong:
-        message = f"Switch {report.switch} lists GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
+        message = (
+            f"Switch {report.switch} lists GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
+        )
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
     if out:
         message = (
@@ -208,8 +210,8 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
             for (parts, clique, reported), trays in elsewhere.items()
         ]
         message = (
-            f"Switch {report.switch} lists {'; it lists '.join(texts[:3])}. The GPUs decide where a job can run now, the"
-            " switch what they join after a reset."
+            f"Switch {report.switch} lists {'; it lists '.join(texts[:3])}. The GPUs decide where a job can run now,"
+            " the switch what they join after a reset."
         )
         trays = [tray for group in elsewhere.values() for tray in group]
         yield failure("switch_partition_differs", SWITCH, message, None, rack.clique, trays=trays)

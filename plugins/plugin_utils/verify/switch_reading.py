@@ -43,7 +43,8 @@ def read(
     wanted = [(domain, client) for domain, client in clients if domain in domains]
     found: dict[str, list[nvue.Report]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for (domain, _client), report in zip(wanted, pool.map(lambda row: row[1].read(), wanted), strict=True):
+        reports = pool.map(lambda row: row[1].read(), wanted)
+        for (domain, _switch), report in zip(wanted, reports, strict=True):
             found.setdefault(domain, []).append(report)
     return found
 

@@ -180,3 +180,14 @@ def test_a_limit_a_pattern_trays_and_pairs(found: Callable[[], str | Iterator[st
     text = "".join(found())
     assert text.startswith(expected)
     assert bool(text) == bool(expected)
+
+
+def test_a_switch_is_no_tray_and_in_no_pattern_of_trays() -> None:
+    groups = {**GROUPS, "all": [*GROUPS["all"], "sw1", "sw2"], "nvlink_switches": ["sw1", "sw2"]}
+    made = Run(groups, groups["all"], "", lambda pattern: groups.get(pattern, []))
+    assert made.hosts == ["ctl", "r01t01", "r01t02"]
+    assert targets.wrong_pattern(made, "fabric_hosts", "nvlink", in_run=True) == ""
+    assert targets.wrong_pattern(made, "fabric_hosts", "all", in_run=True) == (
+        "fabric_hosts: 'all' has sw1 of the group nvlink_switches, to which Ansible does not connect;"
+        " write all:!nvlink_switches"
+    )

@@ -80,44 +80,115 @@ def test_switches_and_fabric_file_agree(rack: Rack) -> None:
 
 def test_a_site_without_switches_skips_the_layer_with_a_reason(rack: Rack) -> None:
     verdict = rack.verdict(switches=None)
-    assert verdict["layers"]["switch"] == "skipped: no host is in the group nvlink_switches"
+    assert verdict["layers"]["switch"] == "skipped: the inventory has no NVLink switch"
     assert rows(verdict) == []
 
 
 FAULTS: dict[str, tuple[Callable[[Rack], object], str, str, str]] = {
-    "silent": (lambda rack: rack.fault(answer="none"), "switch_unreadable", "warning",
-               "1 of 2 switches of NVLink domain r01 cannot be read (r01sw1), and no other one runs the controller:"),
-    "second_silent": (lambda rack: rack.fault(TWO, answer="none"), "switch_unreadable", "warning",
-                      "1 of 2 switches of NVLink domain r01 cannot be read (r01sw2): r01sw2: https://"),
+    "silent": (
+        lambda rack: rack.fault(answer="none"),
+        "switch_unreadable",
+        "warning",
+        "1 of 2 switches of NVLink domain r01 cannot be read (r01sw1), and no other one runs the controller:",
+    ),
+    "second_silent": (
+        lambda rack: rack.fault(TWO, answer="none"),
+        "switch_unreadable",
+        "warning",
+        "1 of 2 switches of NVLink domain r01 cannot be read (r01sw2): r01sw2: https://",
+    ),
     "wrong_password": (lambda rack: rack.fault(login="x"), "switch_unreadable", "warning", "rejects the credentials"),
-    "null": (lambda rack: rack.fault(answer="null"), "switch_unreadable", "warning", "answers null, which is no answer"),
-    "other_release": (lambda rack: rack.fault(answer="other"), "switch_unreadable", "warning", "NVOS 25.02.9999-standin"),
-    "configuration": (lambda rack: rack.fault(answer="configuration"), "switch_controller_down", "warning",
-                      "runs on none of its switches"),
-    "expired": (lambda rack: rack.fault(certificate="expired"), "switch_unreadable", "warning", "certificate has expired"),
-    "expires": (lambda rack: rack.fault(certificate="soon"), "switch_certificate_expires", "warning",
-                "The certificate of r01sw1 of NVLink domain r01 expires in 9 days."),
-    "unconfigured": (lambda rack: rack.fault(controller="ERROR"), "switch_controller_down", "warning",
-                     "The controller of NVLink domain r01 runs on none of its switches (r01sw1: ERROR, status ok, r01sw2: no"),
-    "corrupted": (lambda rack: rack.fault(reason="DB_CORRUPTED"), "switch_controller_down", "warning",
-                  "reports a fault (r01sw1: CONFIGURED, status not ok, DB_CORRUPTED)."),
-    "parked": (lambda rack: rack.fault(health="DEGRADED"), "switch_partition_degraded", "warning",
-               "is degraded in the mode full_bandwidth: GPUs without all their NVLinks are parked"),
-    "less_bandwidth": (lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="adaptive_bandwidth"),
-                       "switch_partition_degraded", "warning", "jobs run on all its GPUs with less bandwidth"),
-    "waits": (lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="USER_ACTION"), "switch_partition_degraded",
-              "warning", "the switch waits for a person who decides"),
-    "unhealthy": (lambda rack: rack.fault(health="UNHEALTHY"), "switch_partition_degraded", "error",
-                  "no job may run on it"),
-    "multicast": (lambda rack: rack.fault(mcast_limit="0"), "switch_multicast_limit", "warning",
-                  "Switch r01sw1: NVLink partition 32766 of r01 has a multicast limit of 0"),
-    "unassigned": (lambda rack: rack.fault(out=rack.location(A[1])), "switch_gpu_unassigned", "error",
-                   "lists 1 GPU of 1 tray (r01t02) of NVLink domain r01 in no NVLink partition."),
-    "swapped": (lambda rack: rack.fault(swap=f"{rack.location(A[0])},{rack.location(A[3], 2)}"), "switch_gpu_mismatch",
-                "warning", "Switch r01sw1 lists GPUs of NVLink domain r01 otherwise: r01t01: 0x"),
-    "two_controllers": (lambda rack: rack.fault(TWO, controller="CONFIGURED"), "switches_disagree", "error",
-                        "r01sw1 and r01sw2 of NVLink domain r01 both run the controller, and list different partitions."),
-}  # fmt: skip
+    "null": (
+        lambda rack: rack.fault(answer="null"),
+        "switch_unreadable",
+        "warning",
+        "answers null, which is no answer",
+    ),
+    "other_release": (
+        lambda rack: rack.fault(answer="other"),
+        "switch_unreadable",
+        "warning",
+        "NVOS 25.02.9999-standin",
+    ),
+    "configuration": (
+        lambda rack: rack.fault(answer="configuration"),
+        "switch_controller_down",
+        "warning",
+        "runs on none of its switches",
+    ),
+    "expired": (
+        lambda rack: rack.fault(certificate="expired"),
+        "switch_unreadable",
+        "warning",
+        "certificate has expired",
+    ),
+    "expires": (
+        lambda rack: rack.fault(certificate="soon"),
+        "switch_certificate_expires",
+        "warning",
+        "The certificate of r01sw1 of NVLink domain r01 expires in 9 days.",
+    ),
+    "unconfigured": (
+        lambda rack: rack.fault(controller="ERROR"),
+        "switch_controller_down",
+        "warning",
+        "runs on none of its switches (r01sw1: ERROR, status ok, r01sw2: no controller).",
+    ),
+    "corrupted": (
+        lambda rack: rack.fault(reason="DB_CORRUPTED"),
+        "switch_controller_down",
+        "warning",
+        "reports a fault (r01sw1: CONFIGURED, status not ok, DB_CORRUPTED).",
+    ),
+    "parked": (
+        lambda rack: rack.fault(health="DEGRADED"),
+        "switch_partition_degraded",
+        "warning",
+        "is degraded in the mode full_bandwidth: GPUs without all their NVLinks are parked",
+    ),
+    "less_bandwidth": (
+        lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="adaptive_bandwidth"),
+        "switch_partition_degraded",
+        "warning",
+        "jobs run on all its GPUs with less bandwidth",
+    ),
+    "waits": (
+        lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="USER_ACTION"),
+        "switch_partition_degraded",
+        "warning",
+        "the switch waits for a person who decides",
+    ),
+    "unhealthy": (
+        lambda rack: rack.fault(health="UNHEALTHY"),
+        "switch_partition_degraded",
+        "error",
+        "no job may run on it",
+    ),
+    "multicast": (
+        lambda rack: rack.fault(mcast_limit="0"),
+        "switch_multicast_limit",
+        "warning",
+        "Switch r01sw1: NVLink partition 32766 of r01 has a multicast limit of 0",
+    ),
+    "unassigned": (
+        lambda rack: rack.fault(out=rack.location(A[1])),
+        "switch_gpu_unassigned",
+        "error",
+        "lists 1 GPU of 1 tray (r01t02) of NVLink domain r01 in no NVLink partition.",
+    ),
+    "swapped": (
+        lambda rack: rack.fault(swap=f"{rack.location(A[0])},{rack.location(A[3], 2)}"),
+        "switch_gpu_mismatch",
+        "warning",
+        "Switch r01sw1 lists GPUs of NVLink domain r01 otherwise: r01t01: 0x",
+    ),
+    "two_controllers": (
+        lambda rack: rack.fault(TWO, controller="CONFIGURED"),
+        "switches_disagree",
+        "error",
+        "r01sw1 and r01sw2 of NVLink domain r01 both run the controller, and list different",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -220,7 +291,8 @@ def test_any_content_of_the_last_verdict_is_read(kept: Row) -> None:
 
 
 WORDS = st.sampled_from(["healthy", "unhealthy", "degraded", "", "x;y"])
-GPUS = st.builds(nvue.Gpu, st.sampled_from(["", "1.10.1.1", "1.10.1.2", "2.10.1.1"]), st.sampled_from(["", "0x1", "0x2"]))
+PLACES, UIDS = st.sampled_from(["", "1.10.1.1", "1.10.1.2", "2.10.1.1"]), st.sampled_from(["", "0x1", "0x2"])
+GPUS = st.builds(nvue.Gpu, PLACES, UIDS)
 PARTITIONS = st.builds(
     nvue.Partition, st.integers(0, 32767), WORDS, WORDS, WORDS, st.none() | st.integers(0, 9), st.lists(GPUS).map(tuple)
 )
