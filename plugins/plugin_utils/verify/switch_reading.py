@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
@@ -82,7 +83,7 @@ def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -
     if variable not in variables:
         return None
     try:
-        return known.value({**variables, _KEY: f"{{{{ {variable} }}}}"}, _KEY)
+        return known.value({**variables, _KEY: trust_as_template(f"{{{{ {variable} }}}}")}, _KEY)
     except (AnsibleError, hosts.OverriddenError):
         # Not the error, which may quote a secret.
         raise SourceError(f"{name}: {variable} cannot be evaluated; use variables of the inventory, no facts") from None

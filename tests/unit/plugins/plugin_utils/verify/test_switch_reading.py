@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import switch_reading
@@ -26,14 +26,7 @@ FABRIC = World().fabric
 
 
 def evaluate(template: str, variables: dict[str, Any]) -> Any:
-    return Templar(DataLoader(), variables).template(_trusted(template))
-
-
-def _trusted(value: Any) -> Any:
-    """As Ansible marks what an inventory has."""
-    from ansible.template import trust_as_template
-
-    return trust_as_template(value)
+    return Templar(DataLoader(), variables).template(template)
 
 
 def variables(running: Switches, name: str = ONE, **more: Any) -> dict[str, Any]:
@@ -42,7 +35,7 @@ def variables(running: Switches, name: str = ONE, **more: Any) -> dict[str, Any]
         "nvue_port": running.servers[running.domain.switches.index(name)].server_port,
         "nvlink_switch_domain": "r01",
         "nvue_user": switch.USER,
-        "nvue_password": _trusted("{{ vault_switches }}"),
+        "nvue_password": trust_as_template("{{ vault_switches }}"),
         "vault_switches": switch.PASSWORD,
         "nvue_ca_file": str(running.folder / "ca.crt"),
         **more,
@@ -89,7 +82,7 @@ def test_the_login_may_be_of_the_environment_or_a_file(rack: Switches, monkeypat
         ({"nvue_ca_file": "/none"}, "cannot be used"),
         ({"nvue_timeout": 0}, "r01sw1: timeout is 0, use a number from 0.1"),
         ({"ansible_host": "a b"}, "url is not a valid http or https address"),
-        ({"nvue_password": _trusted("{{ ansible_facts.password }}"), "ansible_facts": {"password": "x"}},
+        ({"nvue_password": trust_as_template("{{ ansible_facts.password }}"), "ansible_facts": {"password": "x"}},
          "nvue_password cannot be evaluated; use variables of the inventory, no facts"),
     ],
 )  # fmt: skip
@@ -109,4 +102,4 @@ def test_a_tray_is_no_switch(rack: Switches) -> None:
 
 def test_evaluate_raises_as_ansible_does() -> None:
     with pytest.raises(AnsibleError):
-        evaluate("{{ nothing }}", {})
+        evaluate(trust_as_template("{{ nothing }}"), {})
