@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook verify against the lab's NVLink switches, which run here: no host of a lab is needed."""
+"""The playbook verify against the lab's NVLink switches: alone, and with trays whose GPUs follow them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
+from ansible_collections.rackscale.nvlink.tests.lab.nvlab import paths, switch
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.switch_domain import (
     ONE,
     TWO,
@@ -23,6 +24,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.client
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify.verify_world import World
 
 from . import pages
+from .conftest import LabFactory, RunningLab
+from .test_lab import wait_until
 
 PAGE = "docs/switches.md"
 
@@ -80,3 +83,45 @@ def test_the_page_of_the_switches_is_followed_and_a_fault_is_named(rack: Switche
     shell.type(command)
     assert time.monotonic() - began < 60
     assert "2 of 2 switches of NVLink domain r01 cannot be read" in verdict(shell)["failures"][0]["message"]
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_the_gpus_of_a_rack_follow_its_switch(lab: LabFactory, tmp_path: Path) -> None:
+    with lab("switches.yml") as racks:
+        made = pages.Shell(tmp_path)
+        (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())
+        source = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file"], "fabric_file": "fabric.json"}
+        (tmp_path / "cluster.nvlink.yml").write_text(yaml.safe_dump(source))
+        made.type("ansible-playbook -i hosts.yml rackscale.nvlink.discover -e fabric_accept=gates")
+        command = f"{pages.commands(PAGE)[0].replace('--tags quick ', '')} -e verify_fail=false"
+        made.type(command)
+        assert verdict(made)["layers"]["switch"] == "checked"
+        before = [row["code"] for row in verdict(made)["failures"]]
+        assert not [code for code in before if code.startswith("switch")]
+        # A GPU leaves its partition, and the switch alone is the cause.
+        [slot, host, *modules] = _places(racks)
+        racks.set("r01sw1", f"out=1.{slot}.{host}.{modules[0]}")
+        wait_until(lambda: "In Progress" in racks.exec("r01t01", "nvidia-smi", "-q", "-x").stdout, "the GPU leaves")
+        made.type(command)
+        after = [row for row in verdict(made)["failures"] if row["code"] not in before]
+        assert [(row["layer"], row["code"], row["severity"], row["trays"]) for row in after] == [
+            ("switch", "switch_gpu_unassigned", "error", ["r01t01"])
+        ]
+        # It joins a partition of its own, as its NVML reports.
+        racks.set("r01sw1", "out=")
+        switches = yaml.safe_load(racks.inventory.read_text())["all"]["children"]["nvlink_switches"]
+        own = switches["hosts"]["r01sw1"]
+        login = {"username": switch.USER, "password": switch.PASSWORD, "ca_file": own["nvue_ca_file"]}
+        client = nvue.switch("r01sw1", {"url": f"https://127.0.0.1:{own['nvue_port']}", **login})
+        gpu = f"1.{slot}.{host}.{modules[0]}"
+        assert client.act("/sdn/partition/5", nvue.CREATE, {"name": "r01b", "location": [gpu]}, 60).state == nvue.DONE
+        wait_until(
+            lambda: "<cliqueId>5</cliqueId>" in racks.exec("r01t01", "nvidia-smi", "-q", "-x").stdout, "it joins"
+        )
+
+
+def _places(racks: RunningLab) -> list[int]:
+    """Slot and host of r01t01, and the modules of its GPUs."""
+    facts = json.loads((paths.state_of(racks.name) / "hosts/r01t01/hardware.json").read_text())["facts"]
+    return [facts["slot_number"], facts["host_id"], *(gpu["module_id"] for gpu in facts["gpus"])]

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("exec", _exec, "run a command inside a host")
     sub.add_argument("host")
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    sub = command("set", _set, "change what a tray's GPUs report")
+    sub = command("set", _set, "change what a tray's GPUs report, or a fault of an NVLink switch")
     sub.add_argument("tray")
     sub.add_argument("settings", nargs="+", metavar="KEY=VALUE")
     sub = command("net", _net, "run a command of this machine inside the lab's network")
@@ -144,7 +144,14 @@ def _set(options: argparse.Namespace) -> None:
             raise LabError(f"{text}: write a setting as KEY=VALUE.")
         settings.append((key, value))
     directory = state.existing(options.name)
-    lab.scenario_of(options.name).tray(options.tray)
+    known = lab.scenario_of(options.name)
+    for rack, switches in known.switches.items():
+        if options.tray in switches:
+            from . import switch  # with the library that makes certificates
+
+            switch.set_faults(directory / lab.SWITCHES / rack, options.tray, settings)
+            return
+    known.tray(options.tray)
     gpus.change(directory / "hosts" / options.tray, settings)
 
 

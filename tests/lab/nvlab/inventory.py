@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def known_hosts(host_key: str) -> str:
 
 
 def ansible(name: str, scenario: Scenario) -> str:
-    """A YAML inventory with the groups `trays` and `slurm_controller`."""
+    """A YAML inventory with the groups `trays`, `slurm_controller` and `nvlink_switches`."""
     import yaml  # the other commands start without it
 
     tray_hosts = {tray.name: {"ansible_host": tray.address} for tray in scenario.trays}
@@ -52,6 +53,8 @@ def ansible(name: str, scenario: Scenario) -> str:
     if scenario.controller:
         controllers = {name: {"ansible_host": address} for name, address in scenario.controllers.items()}
         groups["slurm_controller"] = {"hosts": controllers}
+    if scenario.switches:
+        groups["nvlink_switches"] = _switches(paths.state_of(name) / "switches", scenario)
     variables = {
         "ansible_user": "root",
         "ansible_connection": "ssh",
@@ -61,3 +64,15 @@ def ansible(name: str, scenario: Scenario) -> str:
         "ansible_control_path_dir": str(paths.state_of(name) / "cp"),
     }
     return "---\n" + yaml.safe_dump({"all": {"vars": variables, "children": groups}}, sort_keys=False)
+
+
+def _switches(folder: Path, scenario: Scenario) -> dict[str, object]:
+    """The NVLink switches of each rack: ports of this machine, with their login and the CA of their certificates."""
+    from . import switch  # with the library that makes certificates
+
+    hosts = {}
+    for rack, names in scenario.switches.items():
+        ports = json.loads((folder / rack / "ports.json").read_text())
+        own = {"nvlink_switch_domain": rack, "nvue_ca_file": str(folder / rack / "ca.crt")}
+        hosts.update({name: {"ansible_host": "127.0.0.1", "nvue_port": ports[name], **own} for name in names})
+    return {"hosts": hosts, "vars": {"nvue_user": switch.USER, "nvue_password": switch.PASSWORD}}

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from .errors import LabError
 from .scenario import Scenario, Slurm, Tray
 
 SSH_PORT = 22
+SWITCHES = "switches"
+"""The folder of a lab with one for the NVLink switches of each rack."""
 
 
 def up(name: str, scenario: Scenario, timeout: float, answers: dict[str, dict[str, str]] | None = None) -> None:
@@ -92,6 +95,29 @@ def _start(
         pid = host.start(place, host_name, base, name, cgroup / host_name, host_name in hardware, devices)
         known["hosts"][host_name] = {"address": address, "pid": pid, "started": linux.start_time(pid)}
         state.write(name, known)
+    for rack, switches in scenario.switches.items():
+        trays = [tray.name for tray in scenario.trays if tray.name.startswith(f"{rack}t")]
+        _start_switches(directory, rack, switches, {tray: hardware[tray]["facts"] for tray in trays}, cgroup)
+
+
+def _start_switches(
+    directory: Path, rack: str, switches: list[str], facts: dict[str, dict[str, Any]], cgroup: Path
+) -> None:
+    """The NVLink switches of a rack: one process of this machine, which ends with the cgroup of the lab."""
+    from . import switch  # with the library that makes certificates; most commands need none
+
+    folder, own = directory / SWITCHES / rack, cgroup / f"{rack}-switches"
+    switch.create(folder, switches, [gpu for tray, row in facts.items() for gpu in switch.gpus_of(tray, row)])
+    own.mkdir()
+    command = [sys.executable, "-B", "-m", "nvlab.switch", str(folder), str(directory / "hosts")]
+    into = ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(own / "cgroup.procs"), *command]
+    with open(folder / "log", "wb") as log:
+        subprocess.Popen(into, cwd=paths.LAB, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (folder / "ports.json").exists():
+        if time.monotonic() > deadline:
+            raise LabError(f"the switches of {rack} do not start: {tools.last_line((folder / 'log').read_text())}")
+        time.sleep(0.05)
 
 
 def _devices(scenario: Scenario, host_name: str) -> int:
@@ -222,7 +248,9 @@ def scenario_of(name: str) -> Scenario:
     data = json.loads((state.existing(name) / "scenario.json").read_text())
     slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
     trays = tuple(Tray(**tray) for tray in data["trays"])
-    rest = {key: data[key] for key in ("suite", "controller", "empty", "kubernetes", "backup") if key in data}
+    rest = {
+        key: data[key] for key in ("suite", "controller", "empty", "kubernetes", "backup", "switches") if key in data
+    }
     return Scenario(slurm=slurm, trays=trays, **rest)
 
 

@@ -16,6 +16,7 @@ The shape, every key optional::
       - name: r01
         trays: 2
         gpus: 4
+        switches: 0          # NVLink switches of the rack (r01sw1, ...), the first with the controller; see switch.py
         cliques:             # default: one clique of every tray, id 32766
           - {id: 1, trays: [1]}
           - {id: 2, trays: [2]}
@@ -72,6 +73,7 @@ class Scenario:
     empty: bool = False  # hosts without Slurm, with a repository that has it
     kubernetes: str | None = None  # the version of a control plane in the lab's network; "" is the lab's usual one
     backup: bool = False  # a host for a second slurmctld
+    switches: dict[str, list[str]] = field(default_factory=dict)  # rack -> names of its NVLink switches
 
     @property
     def controllers(self) -> dict[str, str]:
@@ -135,7 +137,12 @@ def _scenario(
     if suite not in SUITES:
         raise ValueError(f"suite is {suite!r}, use one of {', '.join(SUITES)}")
     made: dict[str, Tray] = {}
-    for number, rack in enumerate(racks, 1):
+    switched: dict[str, list[str]] = {}
+    for number, row in enumerate(racks, 1):
+        rack = dict(row)
+        name = rack.setdefault("name", f"r{number:02d}")
+        if count := int(rack.pop("switches", 0)):
+            switched[name] = [f"{name}sw{one}" for one in range(1, count + 1)]
         made.update((tray.name, tray) for tray in _rack(number, len(made), **rack))
     for name, settings in (trays or {}).items():
         made[name] = replace(made[name], settings={**made[name].settings, **_words(settings)})
@@ -145,19 +152,18 @@ def _scenario(
     given = {} if isinstance(slurm, (bool, str)) else slurm
     own = Slurm(**{**given, "conf": tuple(given.get("conf", ()))}) if slurm and not empty else None
     version = "" if kubernetes is True else kubernetes or None
-    return Scenario(suite, controller, own, tuple(made.values()), empty, version, backup)
+    return Scenario(suite, controller, own, tuple(made.values()), empty, version, backup, switched)
 
 
 def _rack(
     number: int,
     before: int,
-    name: str = "",
+    name: str,
     trays: int = 2,
     gpus: int = 4,
     cliques: Iterable[Mapping[str, Any]] = ({"id": DEFAULT_CLIQUE},),
     settings: Mapping[str, Any] | None = None,
 ) -> list[Tray]:
-    name = name or f"r{number:02d}"
     clique_of = {member: row["id"] for row in cliques for member in row.get("trays") or range(1, trays + 1)}
     words = _words(settings or {})
     return [

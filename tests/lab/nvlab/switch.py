@@ -77,12 +77,16 @@ Answer = tuple[int, Any]
 
 
 def create(folder: Path, switches: list[str], listed: list[dict[str, Any]]) -> None:
-    """The folder of a domain whose GPUs are all in the default partition. listed: location, uuid, tray and index."""
+    """The folder of a domain whose partitions are the cliques of its GPUs, of gpus_of()."""
     folder.mkdir(parents=True)
     _certificates(folder)
-    row = _partition("Default Partition", MODES[0], 1024, [gpu["location"] for gpu in listed])
+    rows: dict[str, Any] = {}
+    for gpu in listed:
+        key = str(gpu["partition"])
+        name = "Default Partition" if key == DEFAULT else f"partition {key}"
+        rows.setdefault(key, _partition(name, MODES[0], 1024, []))["locations"].append(gpu["location"])
     write_atomically(folder / "domain.json", json.dumps({"switches": switches, "gpus": listed}, indent=1))
-    write_atomically(folder / "state.json", json.dumps({"partitions": {DEFAULT: row}, "actions": {}, "next": 1}))
+    write_atomically(folder / "state.json", json.dumps({"partitions": rows, "actions": {}, "next": 1}))
     write_atomically(folder / "faults.json", "{}")
 
 
@@ -90,7 +94,13 @@ def gpus_of(tray: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The GPUs of a tray's facts as its switch lists them."""
     place = f"1.{facts['slot_number']}.{facts['host_id']}"
     return [
-        {"location": f"{place}.{gpu['module_id']}", "uuid": gpu["fabric_guid"], "tray": tray, "index": gpu["index"]}
+        {
+            "location": f"{place}.{gpu['module_id']}",
+            "uuid": gpu["fabric_guid"],
+            "partition": gpu["fabric"]["clique_id"],
+            "tray": tray,
+            "index": gpu["index"],
+        }
         for gpu in facts["gpus"]
     ]
 
@@ -425,14 +435,16 @@ def serve(domain: Domain, ports: Mapping[str, int] | None = None) -> list[Server
     return servers
 
 
-def main(folder: str, hosts: str, *ports: str) -> None:
-    """The process of a domain in a lab: its folder, the folder of the lab's hosts, and the port of each switch."""
+def main(folder: str, hosts: str) -> None:
+    """The process of a domain in a lab: its folder, and that of the lab's hosts. It keeps its ports."""
 
     def drive(tray: str, settings: list[tuple[str, str]]) -> None:
         gpus.change(Path(hosts) / tray, settings)
 
-    domain = Domain(Path(folder), drive)
-    serve(domain, dict(zip(domain.switches, map(int, ports), strict=True)))
+    domain, ports = Domain(Path(folder), drive), Path(folder) / "ports.json"
+    known = json.loads(ports.read_text()) if ports.exists() else {}
+    servers = serve(domain, known)
+    write_atomically(ports, json.dumps({server.switch: server.server_port for server in servers}))
     threading.Event().wait()
 
 
