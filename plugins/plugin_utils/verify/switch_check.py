@@ -230,5 +230,5 @@ def _differs(own: Gpu, listed: nvue.Gpu) -> bool:
 def _reported(evidence: Evidence, tray: str) -> str:
     now = evidence.observations.get(tray)
     if now is None:
-        return "no tray answers"
+        return "no tray answers" if tray in evidence.reports else "no tray was asked"
     return f"the GPUs report clique ID {now.identity[1]}" if now.identity else "the GPUs report no clique"

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.parsing.vault import EncryptedString
 from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
@@ -80,10 +81,10 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
 
 def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -> Any:
     """A variable of a switch, also one of a vault; None where it is not set. Its template sees no facts."""
-    if variable not in variables:
-        return None
     try:
-        return known.value({**variables, _KEY: trust_as_template(f"{{{{ {variable} }}}}")}, _KEY)
+        if isinstance(variables.get(variable), EncryptedString):
+            return known.value({**variables, _KEY: trust_as_template(f"{{{{ {variable} }}}}")}, _KEY)
+        return known.value(variables, variable)
     except (AnsibleError, hosts.OverriddenError):
         # Not the error, which may quote a secret.
         raise SourceError(f"{name}: {variable} cannot be evaluated; use variables of the inventory, no facts") from None

@@ -71,8 +71,7 @@ FAULTS = {
 }
 """The keys of `lab set SWITCH KEY=VALUE`; an empty value removes one."""
 _OF_DEFAULT = {"health": "health", "mode": "resiliency-mode", "mcast_limit": "mcast-limit", "name": "name"}
-Drive = Callable[[str, list[tuple[str, str]]], None]
-"""Sets what the GPUs of a tray report: tray, settings of `lab set`."""
+Drive = Callable[[str, list[tuple[str, str]]], None]  # sets what a tray's GPUs report: tray, settings of `lab set`
 Answer = tuple[int, Any]
 
 
@@ -358,8 +357,7 @@ def _certificates(folder: Path) -> None:
         made = made if is_ca else made.add_extension(names, critical=False)
         signed = made.sign(authority, hashes.SHA256())
         (folder / f"{name}.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        plain = serialization.NoEncryption()
-        form = serialization.PrivateFormat.PKCS8
+        plain, form = serialization.NoEncryption(), serialization.PrivateFormat.PKCS8
         (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
 
 

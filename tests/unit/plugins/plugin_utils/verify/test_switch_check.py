@@ -269,6 +269,8 @@ def test_a_tray_without_power_is_compared_by_what_it_reported_before(rack: Rack)
     verdict = rack.verdict(slurm=None, kubernetes=None)
     assert ("switch", "switch_partition_differs", "error") in rows(verdict)
     assert "and no tray answers" in verdict["failures"][0]["message"]
+    quick = rack.verdict(quick=True, reports={}, slurm=None, kubernetes=None)
+    assert "and no tray was asked" in quick["failures"][0]["message"]
     # Without the last verdict nothing is known of its GPUs, and nothing is guessed.
     rack.kept = {}
     assert {layer for layer, _code, _severity in rows(rack.verdict(slurm=None, kubernetes=None))} == {"hardware"}
