@@ -38,8 +38,8 @@ _PARTITIONS, _APPS, _SYSTEM = "/sdn/partition", "/cluster/apps", "/system"
 _STATE = re.compile(r"CONTROL_PLANE_STATE_([A-Z_]{1,32})")
 _LOCATION = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){3}")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}")
-# With a reason in the body; 401 and 403 are errors of the login.
-_WITH_REASON = frozenset((202, 400, 404, 405, 409, 422, 500))
+# Refusals with a reason in the body; 401 and 403 are errors of the login, and after 5xx the action may have begun.
+_WITH_REASON = frozenset((202, 400, 404, 405, 409, 422))
 
 
 class Gpu(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +322,29 @@ def test_a_redirect_does_not_get_the_password(authority: Authority) -> None:
         report = read_of(lambda _request, reply: reply.send(307, Location=f"{target.url}/x"), authority)
     assert "redirects to http://127.0.0.1" in report.problem
     assert requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda reply: reply.raw.close(),
+        lambda reply: reply.json({"title": "x", "detail": "the worker has ended"}, 500),
+        lambda reply: reply.json({"detail": "unavailable"}, 503),
+        lambda reply: reply.send(200, b"<html>"),
+        lambda reply: reply.json("7"),
+        lambda reply: reply.json({"number": 7}),
+    ],
+    ids=["closed", "500", "503", "html", "text", "mapping"],
+)
+def test_a_change_whose_answer_is_unusable_is_unknown_and_sent_once(
+    answer: Callable[[Reply], object], authority: Authority
+) -> None:
+    with served(lambda _request, reply: answer(reply), authority.server_context()) as server:
+        options = {"url": server.url, "username": "u", "password": "secret-word", "ca_file": str(authority.ca_file)}
+        outcome = nvue.switch("sw1", options).act("/sdn/partition/1", nvue.CREATE, {"name": "a"}, 1)
+        assert (outcome.state, bool(outcome.reason)) == (nvue.UNKNOWN, True)
+        assert [request.method for request in server.requests] == ["POST"]
+        assert json.loads(server.requests[0].body) == {"@create": {"state": "start", "parameters": {"name": "a"}}}
 
 
 VALUES = st.recursive(
