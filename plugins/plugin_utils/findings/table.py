@@ -211,7 +211,6 @@ COMMANDS = {
 """The command of a code for which that of its symptom is not right; empty: its remedy in words."""
 
 CAUSES = {
-    "switch_unreadable": "the switch has no power, its management network failed, or its password was changed",
     "switch_controller_down": "the controller stopped, or a switch that ran it was replaced or rebooted",
     "switches_disagree": "the controller was enabled on more than one switch of the domain",
     "switch_partition_differs": "the NVLink partition was changed on the switch, and the change is not accepted",

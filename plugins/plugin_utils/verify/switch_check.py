@@ -181,7 +181,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
                 missing += 1
             elif _differs(own, there[1]):
                 listed = there[1].uid or "a GPU"
-                doubts.append(f"{tray}: {listed} at {there[1].location}, the driver has {own.ids[0]} at {own.place}")
+                doubts.append(f"{tray}: {listed} at {there[1].location}, its driver has {own.ids[0]} at {own.place}")
             else:
                 found.append(there[0])
         clique = evidence.clique_of(tray) or ""
