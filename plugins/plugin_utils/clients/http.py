@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 from ansible.module_utils.urls import make_context
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -186,6 +187,7 @@ def connections(
     # Of each request without verification, which is an option here.
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     context = make_context(cafile=ca, validate_certs=verify)
+    context.sslsocket_class = _Socket
     if ca:
         # A site's own CA: only Python 3.13 rejects certificates that kubectl and curl accept.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -202,6 +204,17 @@ def connections(
     account = urllib.parse.unquote(urllib3.util.parse_url(proxy).auth or "")
     headers = urllib3.make_headers(proxy_basic_auth=account or None)
     return urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+
+
+_CERTIFICATES: WeakKeyDictionary[ssl.SSLContext, Mapping[str, Any] | None] = WeakKeyDictionary()
+
+
+class _Socket(ssl.SSLSocket):
+    """Keeps the certificate of the server: where that closes the connection, urllib3 has no socket after the answer."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        super().do_handshake(block)
+        _CERTIFICATES[self.context] = self.getpeercert()
 
 
 class Client:
@@ -295,8 +308,6 @@ class Client:
             content = pieces() if body else None
             response = config.pool.request(method, url, body=content, headers=own, timeout=_left(ends), **_RAW)
             with contextlib.closing(response):
-                socket = getattr(response.connection, "sock", None)
-                certificate = socket.getpeercert() if isinstance(socket, ssl.SSLSocket) else None
                 received = bytearray()
                 while piece := response.read1(_CHUNK):
                     received += piece
@@ -304,7 +315,8 @@ class Client:
                     if len(received) > config.max_bytes:
                         what = f"returns more than {config.max_bytes} bytes"
                         self.fail(url, what, "request smaller pages, or raise max_bytes")
-            return Answer(url, response.status, response.headers, received, certificate or NONE)
+            certificate = _CERTIFICATES.get(config.pool.connection_pool_kw["ssl_context"]) or NONE
+            return Answer(url, response.status, response.headers, received, certificate)
 
         return within(_left(ends), read)
 

@@ -406,8 +406,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(float(domain.faults(switch).get("delay", 0)))
         text = json.dumps(document).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
+        for name, value in (("Content-Length", str(len(text))), ("Connection", "close")):
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text)
 
