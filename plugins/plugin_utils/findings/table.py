@@ -137,6 +137,11 @@ REPAIR = {
     "fabric_manager_disconnected": "switch_side",
     "fabric_degraded": "switch_side",
     "fabric_cliques_smaller": "switch_side",
+    "switch_controller_down": "switch_side",
+    "switch_partition_differs": "switch_side",
+    "switch_partition_degraded": "switch_side",
+    "switch_gpu_unassigned": "switch_side",
+    "switch_multicast_limit": "switch_side",
     "nvlink_links_down": "reset_gpu",
     # It trains the links again; a tray that has it three times is replaced.
     "nvlink_link_recovering": "reset_gpu",
