@@ -13,7 +13,7 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.modules.repair import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import tray_evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
@@ -52,7 +52,7 @@ class ActionModule(ControllerAction):
     def _planned(self) -> Result:
         options, record, own = self.options, self.record, os.getppid()
         settings = cast(plan.Settings, {key: options[key] for key in plan.Settings.__annotations__})
-        verdict = json_file(options["verdict_file"])
+        verdict = json_file(absolute(options["verdict_file"]))
         if not isinstance(verdict, Mapping):
             raise RepairError(
                 f"verdict_file: {options['verdict_file']} is no verdict; run the playbook verify with this verdict_file"

@@ -42,7 +42,7 @@ options:
     type: path
   verdict_file:
     description: The verdict of the playbook verify. Required with O(state=planned).
-    type: path
+    type: str
   apply:
     description: Whether the plan is carried out. Without it nothing is written but O(path).
     type: bool

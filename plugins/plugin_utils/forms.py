@@ -23,8 +23,8 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # gives it. Where a play names a group, Ansible takes a host of that name, in whatever order it reads both. The last
 # three are keys of a YAML inventory, as which Ansible reads a fabric file in an inventory folder.
 RESERVED = frozenset(
-    {"localhost", "127.0.0.1", "::1", "all", "ungrouped", "nvlink", "nvlink_resume", "nvlink_rollout", "trays"}
-    | {"slurm_controller", "hosts", "children", "vars"}
+    {"localhost", "127.0.0.1", "::1", "all", "ungrouped", "nvlink", "nvlink_repair", "nvlink_repair_spare"}
+    | {"nvlink_resume", "nvlink_rollout", "nvlink_switches", "trays", "slurm_controller", "hosts", "children", "vars"}
 )
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No dash first: the address would be an option of ssh.

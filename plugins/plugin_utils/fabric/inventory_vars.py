@@ -27,8 +27,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import NODE
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
-ROLLOUT_GROUP = "nvlink_rollout"
-"""The hosts of the plays of a rollout, which puts its trays into it."""
+RUN_GROUPS = ("nvlink_rollout", "nvlink_repair", "nvlink_repair_spare")
+"""The hosts of plays of the playbooks rollout and repair, which put trays into them."""
 # These groups always exist, so that a play can use them while they are empty.
 _BY_HEALTH = {UNHEALTHY: "nvlink_unhealthy", DEGRADED: "nvlink_degraded"}
 _BY_STATE = {STALE: "nvlink_stale"}
@@ -78,7 +78,7 @@ def plan(fabric: Fabric, state: State | None, groups: Collection[str] = (), is_r
     result = Plan()
     for name in fabric.domains:
         result.groups[f"nvlink_domain_{name}"] = Group(ROOT)
-    for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values(), ROLLOUT_GROUP):
+    for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values(), *RUN_GROUPS):
         result.groups[name] = Group(ROOT)
     # Every tray has the same variables, so that templates do not fail on unplaced trays.
     result.groups[UNPLACED_GROUP].vars = dict.fromkeys(_CLIQUE_VARS)

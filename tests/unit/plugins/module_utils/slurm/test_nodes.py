@@ -105,6 +105,8 @@ class Together(Programs):
 
     def __init__(self, folder: Path, srun: str, others: str = "IDLE", refuses: str = "nothing") -> None:
         super().__init__(folder)
+        # A reservation that is refused is tried again until then.
+        self.patience = 30.0 if refuses == "nothing" else 2.0
         drained = f"IDLE+DRAIN Reason={WHY} [root@2026-11-21T15:10:00]"
         states = [drained, drained, others, others, "ALLOCATED", "IDLE+RESERVED", *["IDLE+DRAIN Reason=x"] * 12]
         rows = [f"NodeName={name} State={state}\n" for name, state in zip(NAMES, states)]
@@ -119,7 +121,7 @@ class Together(Programs):
     def resume(self, timeout: float = 10, trays: int = 2) -> tuple[nodes.Outcome, list[str]]:
         together = clique_test.CliqueTest(nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
         test = nodes.Test((), timeout=timeout, together=together.run)
-        outcome = nodes.resume(Slurm(str(self.folder), 1), NAMES[:trays], WHY, test, check=False)
+        outcome = nodes.resume(Slurm(str(self.folder), self.patience), NAMES[:trays], WHY, test, check=False)
         return outcome, [line for line in self.updates if "show" not in line]
 
 

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = CHECKOUT / "playbooks"
-WITHOUT_VARIABLE = ("localhost", "localhost:all", "nvlink_rollout")
+WITHOUT_VARIABLE = ("localhost", "localhost:all", "nvlink_rollout", "nvlink_repair", "nvlink_repair_spare")
 GROUPS = {
     "all": ["ctl", "r01t01", "r01t02"],
     "slurm_controller": ["ctl"],
