@@ -98,7 +98,8 @@ class Repaired(Site):
     def states(self, tray: str) -> dict[str, str]:
         """Step -> its last state, of the last incident of a tray."""
         name = self.incident(tray)
-        return {line["step"]: line["state"] for line in self.lines if line["incident"] == name}
+        lines = [line for line in self.lines if line["incident"] == name and line["state"] != "refused"]
+        return {line["step"]: line["state"] for line in lines}
 
     def timeline(self, tray: str) -> dict[str, str]:
         name = self.incident(tray)
