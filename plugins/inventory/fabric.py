@@ -29,8 +29,8 @@ description:
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
     C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
     where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
-    C(nvlink_rollout), C(nvlink_repair) and C(nvlink_repair_spare) are empty until a rollout or the playbook repair puts trays into
-    them, so that Ansible does not warn of a missing group.
+    C(nvlink_rollout), C(nvlink_repair) and C(nvlink_repair_spare) are empty until a rollout or the playbook repair
+    puts trays into them, so that Ansible does not warn of a missing group.
   - With a fabric file, trays that it does not have are in C(nvlink_unplaced) alone, since nobody has reviewed their
     names.
   - Live sources alone set C(ansible_host) only for hosts that no other source of the inventory has.
