@@ -122,6 +122,13 @@ options:
     elements: str
     default: []
     version_added: 1.1.0
+  returned:
+    description:
+      - NodeNames of trays that were repaired, for O(state=spares_present). They become spares before other trays.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
   user:
     description: The user who may run jobs on spares, for O(state=spares_present).
     type: str
@@ -237,7 +244,7 @@ OPTIONS_OF = {
     DRAINING: ("nodes", "reason"),
     ("drained",): ("wait", "unless_up"),
     ("resumed",): ("any_reason", "test", "test_user", "test_timeout", "clique_test"),
-    ("spares_present",): ("active", "user", "unfit"),
+    ("spares_present",): ("active", "user", "unfit", "returned"),
     ("spares_present", "resumed"): ("fabric_file", "cluster"),
 }
 ARGUMENTS: dict[str, Specification] = {
@@ -255,6 +262,7 @@ ARGUMENTS: dict[str, Specification] = {
     "cluster": {"type": "str"},
     "active": {"type": "int"},
     "unfit": {"type": "list", "elements": "str", "default": []},
+    "returned": {"type": "list", "elements": "str", "default": []},
     "user": {"type": "str", "default": "root"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
@@ -297,7 +305,8 @@ def run(params: Arguments, check: bool) -> nodes.Outcome:
     state, names = params["state"], params["nodes"]
     blocks = {block["name"]: block["nodes"] for block in params["blocks"] or []}
     if state not in DRAINING:
-        return spares.keep(slurm, blocks, params["active"] or 0, params["user"], check, params["unfit"])
+        trays = (params["unfit"], params["returned"])
+        return spares.keep(slurm, blocks, params["active"] or 0, params["user"], check, *trays)
     why = nodes.OURS + params["reason"]
     if not names:
         return nodes.Outcome()

@@ -47,19 +47,25 @@ def choose(
     busy: Collection[str],
     active: int,
     unfit: Collection[str] = (),
+    returned: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The spares of a block that keeps ``active`` trays for jobs.
 
-    A spare stays a spare; of those that become active, the ones without a job are first. New spares are the last trays
-    of the block without a job, then the last of all: a job that runs on one ends first. ``unfit`` trays do not count
-    as active, and stay in the reservation where they are in it.
+    A spare stays a spare; of those that become active, the ones without a job are first. New spares are the ``returned``
+    trays, which were repaired, then the last trays of the block without a job, then the last of all: a job that runs
+    on one ends first. ``unfit`` trays do not count as active, and stay in the reservation where they are in it.
     """
     available = [name for name in members if name in known and not known[name].words & _UNAVAILABLE]
     usable = [name for name in available if name not in unfit]
     number = max(0, len(usable) - active)
     ranked = sorted(
         usable,
-        key=lambda name: (name not in reserved, (name in busy) != (name in reserved), -members.index(name)),
+        key=lambda name: (
+            name not in reserved,
+            name not in returned,
+            (name in busy) != (name in reserved),
+            -members.index(name),
+        ),
     )
     chosen = {*ranked[:number], *(name for name in available if name in unfit and name in reserved)}
     return tuple(name for name in members if name in chosen)
@@ -72,15 +78,22 @@ def keep(
     user: str,
     check: bool = False,
     unfit: Collection[str] = (),
+    returned: Collection[str] = (),
 ) -> nodes.Outcome:
     """Change the reservations; on failure those that were already changed are restored. With ``check`` only plan it."""
-    changes = plan(slurm, blocks, active, unfit)
+    changes = plan(slurm, blocks, active, unfit, returned)
     if not check:
         apply(slurm, changes, user)
     return nodes.Outcome(changes=[describe(change) for change in changes])
 
 
-def plan(slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int, unfit: Collection[str] = ()) -> list[Change]:
+def plan(
+    slurm: Slurm,
+    blocks: Mapping[str, Sequence[str]],
+    active: int,
+    unfit: Collection[str] = (),
+    returned: Collection[str] = (),
+) -> list[Change]:
     """The reservations that change. ``active`` 0: no spares, every reservation of ours is deleted."""
     known, existing = nodes.survey(slurm), reservations(slurm)
     busy = {node for job in slurm.jobs() for node in job.nodes}
@@ -88,7 +101,7 @@ def plan(slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int, unfit: 
     for block, members in blocks.items():
         name = PREFIX + block
         before, users = existing.pop(name, ((), ""))
-        after = choose(members, known, before, busy, active, unfit) if active else ()
+        after = choose(members, known, before, busy, active, unfit, returned) if active else ()
         if set(before) != set(after):
             changes.append(Change(name, before, after, users))
     # Blocks that the fabric file no longer has.

@@ -289,6 +289,12 @@ def test_the_number_of_active_trays_is_kept_and_a_second_run_changes_nothing(
     assert spares.choose(NAMES, now, chosen, busy, active, unfit) == chosen
 
 
+def test_a_repaired_tray_is_the_spare_before_others() -> None:
+    now = {name: nodes.Node(frozenset({"IDLE"})) for name in NAMES}
+    assert spares.choose(NAMES, now, (), (), len(NAMES) - 1, (), [NAMES[0]]) == (NAMES[0],)
+    assert spares.choose(NAMES, now, [NAMES[1]], (), len(NAMES) - 1, (), [NAMES[0]]) == (NAMES[1],)
+
+
 def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     text = (
         "NodeName=r01t01 State=IDLE+DRAIN ThreadsPerCore=1 Reason=nvlink: resume x=1 [root@2026-11-21T11:16:27]\n"
