@@ -51,7 +51,7 @@ def choose(
 ) -> tuple[str, ...]:
     """The spares of a block that keeps ``active`` trays for jobs.
 
-    A spare stays a spare; of those that become active, the ones without a job are first. New spares are the ``returned``
+    A spare stays a spare; of those that become active, the ones without a job are first. New spares are ``returned``
     trays, which were repaired, then the last trays of the block without a job, then the last of all: a job that runs
     on one ends first. ``unfit`` trays do not count as active, and stay in the reservation where they are in it.
     """
