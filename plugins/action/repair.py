@@ -69,12 +69,13 @@ class ActionModule(ControllerAction):
             storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)
         if not applies:
             rows = [{**row, "steps": []} for row in made.rows]
-            return {"plan": rows, "text": text, "trays": [], "unfit": [], "closed": []}
+            return {"plan": rows, "text": text, "trays": [], "unfit": [], "closed": [], "rows": []}
         if any(row["steps"] for row in made.rows):
             storage.mark(record.path, record.now, own)
         record.rotate()
         record.append(made.lines)
         errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]
+        acting = [record.incidents[row["incident"]] for row in made.rows if "action" in row["steps"]]
         closed = sorted({line["incident"] for line in made.lines if line["step"] == "close"})
         return {
             "changed": bool(made.lines),
@@ -82,6 +83,7 @@ class ActionModule(ControllerAction):
             "text": text,
             "trays": [row["tray"] for row in made.rows if row["steps"] and not row["event"]],
             "unfit": [self.fabric.trays[tray]["slurm_node"] for tray in sorted(errors)],
+            "rows": record.rows(acting, made.rows, "open"),
             "closed": record.rows([record.incidents[name] for name in closed], made.rows, "close"),
         }
 
@@ -89,7 +91,9 @@ class ActionModule(ControllerAction):
         step, options = self.options["step"], self.options
         jobs = {} if options["kill_jobs"] else running_jobs(options["squeue"] or ())
         busy = {tray for tray, row in self.fabric.trays.items() if jobs.get(row["slurm_node"])}
-        found = list(due_steps.due(step, options["plan"], self.record.incidents, self.nodes, busy))
+        busy.update(() if options["kill_jobs"] else due_steps.with_pods(options["pods"]))
+        known, cordons = self.record.incidents, options["cordons"]
+        found = list(due_steps.due(step, options["plan"], known, self.nodes, busy, cordons))
         self.record.begin(found, step)
         rows = self.record.rows(found, options["plan"], "close" if step == "close" else "open")
         return {"changed": bool(rows), "rows": rows, "trays": [row["tray"] for row in rows if row["node"]]}

@@ -58,6 +58,16 @@ options:
     description: Lines with a job's ID and its nodes, of the jobs that run now.
     type: list
     elements: str
+  pods:
+    description:
+      - With O(state=begun), what kubernetes.core.k8s_info returned of the pods on the nodes of RV(rows), as a loop.
+    type: list
+    elements: dict
+    default: []
+  cordons:
+    description: With O(state=begun), whether the drain also cordons nodes in Kubernetes.
+    type: bool
+    default: false
   max_age:
     description: Seconds that the verdict may be old.
     type: int
@@ -183,8 +193,9 @@ trays:
   type: list
   elements: str
 rows:
-  description: A row for each incident, with the document of its ticket.
-  returned: with O(state=begun) and O(state=reported)
+  description:
+    - A row for each incident, with the document of its ticket. With O(state=planned), of those whose action is due.
+  returned: with O(state=planned), O(state=begun) and O(state=reported)
   type: list
   elements: dict
   contains:
@@ -196,6 +207,9 @@ rows:
       type: str
     node:
       description: The NodeName of the tray.
+      type: str
+    kubernetes_node:
+      description: The name of the tray's node in Kubernetes.
       type: str
     action:
       description: The action.

@@ -8,9 +8,11 @@ What it prints of each situation is that of docs/explain.md.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,26 @@ PODS = "api/v1/namespaces/{}/pods"
 TEMPLATES = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates"
 CONTROLLER = f"deployment/{NAME}-controller"
 FIRST, SECOND = TRAYS[:2], TRAYS[2:]
+FAILED = {
+    "code": "recovery_action",
+    "severity": "error",
+    "layer": "hardware",
+    "clique": "a",
+    "cause": "",
+    "action": "reboot",
+}
+FABRIC = {
+    "schema_version": 1,
+    "domains": {"r01": {"cluster_uuid": "9f3c0000-0000-4000-8000-000000000001", "expected_trays": 4}},
+    "cliques": {
+        name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number}}
+        for number, name in enumerate("ab")
+    },
+    "trays": {
+        tray: {"clique": "a" if tray in FIRST else "b", "slurm_node": tray, "kubernetes_node": tray, "why": "a test"}
+        for tray in TRAYS
+    },
+}
 QUESTION = re.compile(
     r"\$ ansible-playbook -i hosts.yml rackscale.nvlink.explain -e (explain_(?:pod|compute_domain)=\S+)"
 )
@@ -213,3 +235,47 @@ def refusals(site: Site) -> None:
         done = play(site, "-e", words, **more)
         assert done.returncode == 2
         assert sentence in " ".join(f"{done.stdout} {done.stderr}".split()), (words, done.stdout, done.stderr)
+
+
+@NEWEST_KUBERNETES
+def test_repair_cordons_the_node_of_its_incident_until_it_is_closed(site: Site) -> None:
+    """Without Slurm: evidence, ticket and actions aside, the node is what repair takes out of service."""
+    faulty, other = FIRST
+    api, kubectl = site.running.api(), site.running.kubectl
+    files = ("fabric.json", "verdict.json", "fabric.repairs.jsonl")
+    fabric, verdict, ledger = (site.folder / name for name in files)
+    fabric.write_text(json.dumps(FABRIC))
+    kubectl("cordon", other)
+
+    def node(name: str) -> tuple[bool, str]:
+        found = api.find(f"api/v1/nodes/{name}") or {}
+        annotations = found["metadata"].get("annotations", {})
+        return found["spec"].get("unschedulable", False), annotations.get("rackscale.nvlink/repair", "")
+
+    def repair(*trays: str, check: bool = True, **more: Any) -> str:
+        rows = [
+            {**FAILED, "tray": tray, "trays": [tray], "message": f"{tray}: GPU 0 needs a reboot."} for tray in trays
+        ]
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        read = {"checked_at": now, "layers": {"hardware": "checked"}, "trays": 4, "queried": 4, "failures": rows}
+        verdict.write_text(json.dumps(read))
+        given = {"fabric_file": str(fabric), "verdict_file": str(verdict), "repair_rack_share": 1, **more}
+        given["verify_kubeconfig"] = str(site.running.kubeconfig)
+        command = ("--inventory", site.folder / "inventory.yml", "rackscale.nvlink.repair", "-e", json.dumps(given))
+        done = ansible("ansible-playbook", *command, check=False)
+        assert (done.returncode == 0) == check, done.stdout[-3000:] + done.stderr
+        return done.stdout
+
+    repair(faulty, other)
+    assert node(faulty) == (False, "")
+    assert not ledger.exists()
+    repair(faulty, other, repair_apply=True)
+    cordoned, incident = node(faulty)
+    assert cordoned and incident.startswith(f"{faulty}-")
+    assert node(other) == (True, ""), "a person has cordoned it"
+    time.sleep(1.1)  # a verdict of the same second is none of after the incident
+    repair(repair_apply=True)
+    assert (node(faulty), node(other)) == ((False, ""), (True, ""))
+    closed = {line["incident"] for line in map(json.loads, ledger.read_text().splitlines()) if line["step"] == "close"}
+    assert incident in closed
+    assert "changed=0" in repair(repair_apply=True)

@@ -46,11 +46,13 @@ def due(
     incidents: Mapping[str, Incident],
     nodes: Mapping[str, str] | None,
     busy: Collection[str] = (),
+    cordons: bool = False,
 ) -> Iterator[Incident]:
     """The incidents whose step is next, of those that the plan of this run has.
 
     An action waits while a job runs on the tray (``busy``), and is done only while Slurm has the tray drained for this
-    incident (``nodes``: tray -> its state and reason). Without Slurm nodes is None, and a person drains and repairs.
+    incident (``nodes``: tray -> its state and reason). Without Slurm nodes is None, and a person drains and repairs;
+    cordons: where there is Kubernetes, the drain cordons the node.
     """
     for row in rows:
         incident = incidents.get(row["incident"])
@@ -60,7 +62,7 @@ def due(
         tray = incident.subject
         is_next = all(incident.steps.get(before) == DONE for before in needed)
         if nodes is None:
-            is_next = step in _WITHOUT_SLURM
+            is_next = step in _WITHOUT_SLURM or (step == "drain" and cordons)
         elif step == "action":
             is_next = is_next and tray not in busy and _is_ours(nodes.get(tray, ""), incident)
         if is_next:
@@ -73,14 +75,31 @@ def _is_ours(state: str, incident: Incident) -> bool:
     return policy.is_out(state) and set_for == policy.own_reason(incident.id)
 
 
+def with_pods(results: Any) -> Iterator[str]:
+    """The trays on whose nodes a pod of a job is, or whose pods could not be read; of a loop over rows with a tray.
+
+    Pods of a DaemonSet and of the kubelet itself run on every node.
+    """
+    for row in map(mapped, as_list(results)):
+        if problem(row) or any(map(_is_of_a_job, as_list(row.get("resources")))):
+            yield str(mapped(row.get("item")).get("tray"))
+
+
+def _is_of_a_job(pod: Any) -> bool:
+    owners = map(mapped, as_list(mapped(mapped(pod).get("metadata")).get("ownerReferences")))
+    is_of_node = any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
+    return not is_of_node and mapped(mapped(pod).get("status")).get("phase") not in ("Succeeded", "Failed")
+
+
 def problems(results: Any, trays: Iterable[str]) -> dict[str, str]:
     """Tray -> why its task failed, empty where it did not; of a loop over rows with a tray, or of one task for all."""
     if not isinstance(results, list):
         return dict.fromkeys(trays, problem(mapped(results)))
-    rows = [(mapped(row), mapped(mapped(row).get("item"))) for row in results]
     found = dict.fromkeys(trays, "")
-    for row, item in rows:
-        tray = str(item.get("tray"))
+    for row in map(mapped, results):
+        item = mapped(row.get("item"))
+        # Of a loop over the results of another one.
+        tray = str(mapped(item.get("item")).get("tray") or item.get("tray"))
         found[tray] = found.get(tray) or problem(row)
     return found
 

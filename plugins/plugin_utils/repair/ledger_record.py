@@ -55,12 +55,14 @@ class Record:
     def rows(self, incidents: Iterable[Incident], plan: Iterable[Row], state: str) -> list[dict[str, Any]]:
         """What the tasks of a step read of each incident, with the document of its ticket in this state."""
         own = {row["incident"]: row for row in plan}
-        nodes = {tray: row["slurm_node"] for tray, row in self.fabric.trays.items()}
+        placed = self.fabric.trays
+        nodes = {tray: (row["slurm_node"], row["kubernetes_node"]) for tray, row in placed.items()}
         return [
             {
                 "tray": one.subject,
                 "incident": one.id,
-                "node": nodes.get(one.subject, ""),
+                "node": nodes.get(one.subject, ("", ""))[0],
+                "kubernetes_node": nodes.get(one.subject, ("", ""))[1],
                 "action": one.action,
                 "reason": due_steps.reason(one),
                 "ticket": tickets.document(one, own.get(one.id), state, self.now),

@@ -50,6 +50,30 @@ def test_without_slurm_a_person_drains_and_repairs() -> None:
     assert [step for step, incidents in found.items() if incidents] == ["evidence", "ticket", "close"]
 
 
+def test_without_slurm_the_drain_cordons_the_node_where_there_is_kubernetes() -> None:
+    one = {ID: incident({})}
+    found = [step for step in ALL if list(due_steps.due(step, [row(ALL)], one, None, cordons=True))]
+    assert found == ["drain", "evidence", "ticket", "close"]
+
+
+def test_an_action_waits_for_pods_and_where_they_are_not_known() -> None:
+    def of(tray: str, *owners: str, phase: str = "Running", **more: Any) -> dict[str, Any]:
+        metadata = {"ownerReferences": [{"kind": owner} for owner in owners]}
+        return {"item": {"tray": tray}, "resources": [{"metadata": metadata, "status": {"phase": phase}}], **more}
+
+    rows = [
+        of("r01t01", "ReplicaSet"),
+        of("r01t02", "DaemonSet"),
+        of("r01t03", "Node"),
+        of("r01t04"),
+        of("r01t05", "Job", phase="Succeeded"),
+        of("r01t06", "Job", phase="Pending"),
+        {"item": {"tray": "r01t07"}, "failed": True, "msg": "no answer"},
+        {"item": {"tray": "r01t08"}, "resources": []},
+    ]
+    assert list(due_steps.with_pods(rows)) == ["r01t01", "r01t04", "r01t06", "r01t07"]
+
+
 def test_a_step_that_was_killed_is_done_again_and_one_that_is_done_is_not() -> None:
     assert due("drain", {"drain": "begin"}) == due("drain", {"drain": "failed"}) == [ID]
     assert due("drain", {"drain": "done"}) == []
