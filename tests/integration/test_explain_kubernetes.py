@@ -271,7 +271,8 @@ def test_repair_cordons_the_node_of_its_incident_until_it_is_closed(site: Site) 
     assert not ledger.exists()
     repair(faulty, other, repair_apply=True)
     cordoned, incident = node(faulty)
-    assert cordoned and incident.startswith(f"{faulty}-")
+    assert cordoned
+    assert incident.startswith(f"{faulty}-")
     assert node(other) == (True, ""), "a person has cordoned it"
     time.sleep(1.1)  # a verdict of the same second is none of after the incident
     repair(repair_apply=True)
