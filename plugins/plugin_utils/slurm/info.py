@@ -54,7 +54,9 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
     findings += observed.duplicate
     findings += settings.writer_findings(observed.path, observed.file, owner)
     findings += settings.settings_findings(observed.style, observed.config, observed.settings, observed.includes_ours)
-    findings += limits.findings(observed.limits, observed.version_text)
+    # Doctor alone names this one: the users' own jobs decide whether it matters, so each run of verify would repeat it.
+    lasting = (case for case in observed.limits if case != limits.PARTITIONS)
+    findings += limits.findings(lasting, observed.version_text)
     shown = topology and {
         "name": topology.name,
         "cluster_default": topology.cluster_default,

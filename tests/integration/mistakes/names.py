@@ -106,7 +106,7 @@ MISTAKES = [
         "rackscale.nvlink.verify --limit r01t01,localhost",
         '"msg": "4 trays in 2 cliques, 1 queried, 3 not evaluated (outside this run: r01t02,r02t[01-02]): the',
         answering=True,
-        lines=80,
+        lines=81,
     ),
     Mistake(
         "rackscale.nvlink.site --tags discovr",

@@ -73,7 +73,7 @@ def running(
             *--version) echo slurm 26.05.5 ;;
             *"show config" | *"show topoconf" | *"show nodes" | *"show partitions" | ping)
                 {f'cat "{site}/bin/${{*#-a -o }}"' if answers else refusal} ;;
-            *"show topology") ;;
+            *"show topology" | *"show reservation") ;;
             *) echo "not expected: $*" >&2; exit 1 ;;
         esac"""
         programs(site / "bin", scontrol=script, slurmctld="echo slurm 26.05.5", squeue="exit 0")
