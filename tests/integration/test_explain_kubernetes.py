@@ -46,15 +46,26 @@ FAILED = {
 }
 FABRIC = {
     "schema_version": 1,
-    "domains": {"r01": {"cluster_uuid": "9f3c0000-0000-4000-8000-000000000001", "expected_trays": 4}},
+    "domains": {
+        "r01": {"cluster_uuid": "9f3c0000-0000-4000-8000-000000000001", "chassis_serials": [], "expected_trays": 4}
+    },
     "cliques": {
         name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number}}
         for number, name in enumerate("ab")
     },
     "trays": {
-        tray: {"clique": "a" if tray in FIRST else "b", "slurm_node": tray, "kubernetes_node": tray, "why": "a test"}
+        tray: {
+            "clique": "a" if tray in FIRST else "b",
+            "tray_index": None,
+            "gpu_uuids": [],
+            "imex_address": None,
+            "slurm_node": tray,
+            "kubernetes_node": tray,
+            "why": "a test",
+        }
         for tray in TRAYS
     },
+    "overrides": [],
 }
 QUESTION = re.compile(
     r"\$ ansible-playbook -i hosts.yml rackscale.nvlink.explain -e (explain_(?:pod|compute_domain)=\S+)"
