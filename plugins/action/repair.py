@@ -69,14 +69,13 @@ class ActionModule(ControllerAction):
             storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)
         if not applies:
             rows = [{**row, "steps": []} for row in made.rows]
-            return {"plan": rows, "text": text, "trays": [], "unfit": [], "closed": [], "rows": []}
+            return {"plan": rows, "text": text, "trays": [], "unfit": [], "rows": []}
         if any(row["steps"] for row in made.rows):
             storage.mark(record.path, record.now, own)
         record.rotate()
         record.append(made.lines)
         errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]
         acting = [record.incidents[row["incident"]] for row in made.rows if "action" in row["steps"]]
-        closed = sorted({line["incident"] for line in made.lines if line["step"] == "close"})
         return {
             "changed": bool(made.lines),
             "plan": [dict(row) for row in made.rows],
@@ -84,7 +83,6 @@ class ActionModule(ControllerAction):
             "trays": [row["tray"] for row in made.rows if row["steps"] and not row["event"]],
             "unfit": [self.fabric.trays[tray]["slurm_node"] for tray in sorted(errors)],
             "rows": record.rows(acting, made.rows, "open"),
-            "closed": record.rows([record.incidents[name] for name in closed], made.rows, "close"),
         }
 
     def _begun(self) -> Result:

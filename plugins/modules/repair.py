@@ -182,11 +182,6 @@ unfit:
   returned: with O(state=planned)
   type: list
   elements: str
-closed:
-  description: As RV(rows), of the incidents that the plan itself closes.
-  returned: with O(state=planned)
-  type: list
-  elements: dict
 trays:
   description: The trays of the rows; with O(step=spare) those that came into service.
   returned: with O(state=planned), O(state=begun) and O(state=ended)

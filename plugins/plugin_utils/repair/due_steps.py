@@ -59,10 +59,12 @@ def due(
         if incident is None or not row["allowed"] or step not in row["steps"] or incident.steps.get(step) == DONE:
             continue
         needed = [before for before in NEEDS[step] if before in row["steps"]]
+        if nodes is None:
+            needed = [before for before in needed if before in _WITHOUT_SLURM]
         tray = incident.subject
         is_next = all(incident.steps.get(before) == DONE for before in needed)
         if nodes is None:
-            is_next = step in _WITHOUT_SLURM or (step == "drain" and cordons)
+            is_next = is_next and (step in _WITHOUT_SLURM or (step == "drain" and cordons))
         elif step == "action":
             is_next = is_next and tray not in busy and _is_ours(nodes.get(tray, ""), incident)
         if is_next:

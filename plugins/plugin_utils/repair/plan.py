@@ -115,6 +115,8 @@ def make(
     blockers: sentences on what forbids any action. RepairError for a verdict that is too old or lacks trays or layers.
     """
     checked_at = _checked_at(verdict, len(fabric.trays), settings["max_age"], now)
+    if nodes is None:
+        settings = {**settings, "actions": []}  # a person drains, repairs and returns the tray
     own, events, errors = policy.decide(verdict.get("failures"), fabric, nodes)
     new = resets(settings["reset"], fabric, now)
     lines = [*known, *new]
@@ -199,11 +201,15 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     state = run.nodes.get(tray, "")
     is_in_service = bool(state) and not policy.is_out(state)
     untouched = "drain" not in one.steps or (is_in_service and one.steps["drain"] != DONE)
-    if not run.blockers and not decision and is_newer and tray not in run.errors and untouched:
-        run.lines.append(_line(run, one, "close", DONE, "verify no longer reports it, and the tray was not drained"))
-        return
-    if not run.blockers and one.steps.get("drain") == DONE and is_in_service and "resume" not in one.steps:
-        run.lines.append(_line(run, one, "close", DONE, "somebody else has returned the tray to service"))
+    why = ""
+    if not decision and is_newer and tray not in run.errors and untouched:
+        why = "verify no longer reports it, and the tray was not drained"
+    elif one.steps.get("drain") == DONE and is_in_service and "resume" not in one.steps:
+        why = "somebody else has returned the tray to service"
+    if why:
+        # A step as the others: a ticket that is not sent, and a node that stays cordoned, are tried again.
+        over = Decision(one.action, one.code, ERROR, why, "")
+        _row(run, tray, over, one.id, next(iter(run.blockers), ""), ["close"])
         return
     shown = decision or Decision(one.action, one.code, ERROR, "its incident is open", "")
     action, reason = _stronger(run, one, decision)
@@ -281,10 +287,6 @@ def _open(run: _Run, subject: str, found: Decision, action: str, id_: str, is_ev
     what = {**found._asdict(), "action": action, "event": is_event}
     run.lines.append(ledger.opened(id_, run.now, subject, found.code, what))
     return id_
-
-
-def _line(run: _Run, one: Incident, step: str, state: str, detail: str) -> Line:
-    return Line(incident=one.id, at=run.now, step=step, state=state, subject=one.subject, code=one.code, detail=detail)
 
 
 def _row(
