@@ -86,10 +86,13 @@ class ActionModule(ControllerAction):
         }
 
     def _begun(self) -> Result:
-        step, options = self.options["step"], self.options
-        jobs = {} if options["kill_jobs"] else running_jobs(options["squeue"] or ())
-        busy = {tray for tray, row in self.fabric.trays.items() if jobs.get(row["slurm_node"])}
-        busy.update(() if options["kill_jobs"] else due_steps.with_pods(options["pods"]))
+        step, options, busy = self.options["step"], self.options, set[str]()
+        if not options["kill_jobs"]:
+            jobs = running_jobs(options["squeue"] or ())
+            busy = {tray for tray, row in self.fabric.trays.items() if jobs.get(row["slurm_node"])}
+            # squeue does not show each job to each user.
+            busy.update(tray for tray, state in (self.nodes or {}).items() if not policy.is_drained(state))
+            busy.update(due_steps.with_pods(options["pods"]))
         known, cordons = self.record.incidents, options["cordons"]
         found = list(due_steps.due(step, options["plan"], known, self.nodes, busy, cordons))
         self.record.begin(found, step)
@@ -107,7 +110,7 @@ class ActionModule(ControllerAction):
                 tray_evidence.write(folder, tray, self.record.now, answers[0], options["results"])
                 failed[tray] = ""
             elif step in ("return", "resume"):
-                failed[tray] = due_steps.still_out(self.nodes, tray, options["detail"])
+                failed[tray] = due_steps.still_out(self.nodes, tray, options["detail"]) or failed[tray]
             elif answers:
                 failed[tray] = failed[tray] or due_steps.of_host(answers)
         self.record.end([(one, failed[one.subject]) for one in found], step)

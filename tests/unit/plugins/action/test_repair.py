@@ -104,6 +104,11 @@ def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Si
     site.jobs = [f"17 {TRAY}"]
     assert site("begun", "action", plan=plan["plan"])["rows"] == []
     site.jobs = []
+    drained = site.nodes[TRAY]
+    # squeue hides a job from a user who may not see it.
+    site.nodes[TRAY] = ("MIXED+DRAIN", drained[1])
+    assert site("begun", "action", plan=plan["plan"])["rows"] == []
+    site.nodes[TRAY] = drained
     site.hosts[TRAY]["repair_was_reset"] = {"rc": 0}
     assert site.step(plan["plan"], "action", registered=["repair_was_reset"])
     site.step(plan["plan"], "return", detail="its test failed")
@@ -111,7 +116,10 @@ def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Si
     report = site("reported", plan=plan["plan"])
     assert (report["unfinished"], report["rows"][0]["ticket"]["state"]) == (1, "update")
     site.nodes[TRAY] = ("IDLE", "")
-    for step in ("return", "resume", "close"):
+    assert site.step(plan["plan"], "return")
+    site.step(plan["plan"], "resume", results={"failed": True, "msg": "The reservation cannot be changed"})
+    assert site.lines("step", "detail")[-1] == ("resume", "The reservation cannot be changed")
+    for step in ("resume", "close"):
         assert site.step(plan["plan"], step)
     assert {step for step, state in site.lines() if state == "done"} == set(STEPS)
     assert site("reported", plan=plan["plan"])["unfinished"] == 0
