@@ -72,6 +72,10 @@ class ActionModule(ControllerAction):
             return {"plan": rows, "text": text, "trays": [], "unfit": [], "rows": []}
         if any(row["steps"] for row in made.rows):
             storage.mark(record.path, record.now, own)
+            # Both of two runs that began at the same time refuse: neither had the other's mark when it planned.
+            if holder := storage.held(record.path, own):
+                storage.unmark(record.path, own)
+                raise RepairError(f"{record.path} is in use by {holder}; run this again after it")
         record.rotate()
         record.append(made.lines)
         errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]

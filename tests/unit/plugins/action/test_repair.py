@@ -169,6 +169,23 @@ def test_a_stop_file_and_another_run_stop_all(site: Site, tmp_path: Path, monkey
     assert "is in use by pid 1" in site.plan()["plan"][0]["brake"]
 
 
+def test_of_two_runs_that_begin_at_the_same_time_none_acts_with_the_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = storage.mark
+
+    def both(path: str, now: str, pid: int) -> None:
+        mark(path, now, 1)
+        mark(path, now, pid)
+
+    monkeypatch.setattr(storage, "mark", both)
+    with pytest.raises(AnsibleActionFail, match=r"is in use by pid 1 .*; run this again after it\.$"):
+        site.plan()
+    assert not site.ledger.exists()
+    storage.unmark(str(site.ledger), 1)
+    assert not storage.held(str(site.ledger)), "its own mark is gone"
+
+
 def test_a_missing_verdict_is_one_sentence(site: Site, tmp_path: Path) -> None:
     for path in (tmp_path / "no.json", tmp_path / "fabric.repairs.jsonl"):
         with pytest.raises(
