@@ -5,7 +5,7 @@
 
 A step has a line before it (begin) and one after it (done or failed); so a step without an end was killed, and is done
 again. Lines of step `open` have, as JSON in detail, what the incident is; a later one changes the action, for which the
-steps from `action` on are done again. Lines of step `brake` and `reset` have no incident (brakes.py).
+steps from `ticket` on are done again. Lines of step `brake` and `reset` have no incident (brakes.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Obj
 NAME_SUFFIX = ".repairs.jsonl"
 STEPS = ("open", "drain", "evidence", "spare", "ticket", "action", "return", "resume", "close")
 KEPT = timedelta(days=30)
-_AGAIN = STEPS[STEPS.index("action") :]
+_AGAIN = STEPS[STEPS.index("ticket") :]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Incident:
     event: bool = False
     at: dict[str, str] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the ticket system has its ticket."""
+        return "ticket" in self.at and not self.failed.get("ticket")
 
 
 def path(fabric_file: str, state_dir: str | None) -> str:

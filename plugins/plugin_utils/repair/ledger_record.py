@@ -52,11 +52,15 @@ class Record:
         known = (self.incidents.get(row["incident"]) for row in rows)
         return [one for one in known if one and FAILED in one.steps.values()]
 
-    def rows(self, incidents: Iterable[Incident], plan: Iterable[Row], state: str) -> list[dict[str, Any]]:
-        """What the tasks of a step read of each incident, with the document of its ticket in this state."""
+    def rows(self, incidents: Sequence[Incident], plan: Iterable[Row], state: str) -> list[dict[str, Any]]:
+        """What the tasks of a step read of each incident, with the document of its ticket in this state.
+
+        A ticket that is open is updated.
+        """
         own = {row["incident"]: row for row in plan}
         placed = self.fabric.trays
         nodes = {tray: (row["slurm_node"], row["kubernetes_node"]) for tray, row in placed.items()}
+        states = {one.id: "update" if state == "open" and one.is_sent else state for one in incidents}
         return [
             {
                 "tray": one.subject,
@@ -65,7 +69,7 @@ class Record:
                 "kubernetes_node": nodes.get(one.subject, ("", ""))[1],
                 "action": one.action,
                 "reason": due_steps.reason(one),
-                "ticket": tickets.document(one, own.get(one.id), state, self.now),
+                "ticket": tickets.document(one, own.get(one.id), states[one.id], self.now),
             }
             for one in incidents
         ]

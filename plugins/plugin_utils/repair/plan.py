@@ -167,7 +167,8 @@ def _event(run: _Run, domain: str, decision: Decision | None, one: Incident | No
         return
     if not brake and (one is None or one.action != decision.action):
         id_ = _open(run, domain, decision, decision.action, id_, is_event=True)
-    due = [] if one and one.steps.get("ticket") == DONE else ["ticket"]
+    is_known = one and one.steps.get("ticket") == DONE and one.action == decision.action
+    due = [] if is_known else ["ticket"]
     _row(run, domain, decision, id_, brake, due, is_event=True)
 
 
@@ -217,7 +218,8 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     brake = _brake(run, tray, rack)
     if not brake and action != one.action:
         _open(run, tray, shown, action, one.id)
-    todo = [step for step in FIRST_STEPS if one.steps.get(step) != DONE]
+    # A ticket has the action that is a person's.
+    todo = [step for step in FIRST_STEPS if one.steps.get(step) != DONE or (step == "ticket" and action != one.action)]
     if failed := _failed(one):
         brake = brake or f"{failed}; find the cause, then -e repair_reset={tray}"
     elif why := not_yet(one, tray in run.errors, run.checked_at, run.resets.get(tray)):

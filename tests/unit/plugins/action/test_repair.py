@@ -128,6 +128,19 @@ def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Si
     assert site.plan()["trays"] == []
 
 
+def test_a_ticket_is_updated_where_the_action_changes(site: Site) -> None:
+    sent = []
+    for code, action in (("recovery_action", "reset_gpu"), ("gpu_lost", "replace")):
+        site.verify(world.failed(code, TRAY, action=action, gpu=1))
+        plan = site.plan()["plan"]
+        for results in ([{"item": {"tray": TRAY}, "failed": True, "msg": "status 500"}], []):
+            (row,) = site.step(plan, "ticket", results=results)
+            sent.append((row["ticket"]["state"], row["ticket"]["action"]))
+    assert sent[:2] == [("open", "reset_gpu"), ("open", "reset_gpu")], "the first one failed"
+    assert sent[2] == ("update", "replace")
+    assert site.plan()["plan"][0]["steps"] == ["drain", "evidence", "spare"]
+
+
 def test_a_run_that_was_killed_is_continued(site: Site) -> None:
     plan = site.plan()
     site("begun", "drain", plan=plan["plan"])
