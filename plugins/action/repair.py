@@ -63,7 +63,7 @@ class ActionModule(ControllerAction):
         blockers += [f"{stop} exists, which stops repair; remove it to go on"] if stop and os.path.exists(stop) else []
         made = plan.make(verdict, self.fabric, self.nodes, record.lines, settings, blockers, record.now)
         text, applies = plan.text(made), options["apply"] and not self._task.check_mode
-        if options["path"]:
+        if options["path"] and not self._task.check_mode:
             document = {"at": record.now, "apply": applies, "rows": made.rows, "text": text}
             storage.check_output("repair_file", {"repair_file": options["path"], "fabric_file": self.path}, b'"rows":')
             storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)

@@ -135,7 +135,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - It plans and writes no line to the ledger.
+      - It plans, and writes no file.
   diff_mode:
     support: none
   idempotent:

@@ -136,6 +136,10 @@ def make(
     subjects = {tray for tray in {*own, *open_trays} if tray in fabric.trays}
     for tray in sorted(subjects, key=lambda tray: (tray not in open_trays, tray not in errors, natural_key(tray))):
         _tray(run, tray, own.get(tray), open_trays.get(tray), racks.get(policy.domain_of(fabric, tray)), brakes)
+    for tray, one in open_trays.items():
+        if tray not in fabric.trays:
+            gone = Decision(one.action, one.code, ERROR, "the fabric file no longer has it", "")
+            _row(run, tray, gone, one.id, next(iter(blockers), ""), ["close"])
     return Plan(run.rows, [*run.lines, *brakes.lines], [*open_events.values(), *open_trays.values()])
 
 

@@ -85,7 +85,8 @@ def test_without_apply_and_in_check_mode_nothing_is_written(site: Site, tmp_path
     assert not shown["changed"]
     assert shown["trays"] == []
     assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["allowed"] is True
-    assert site.plan(check=True)["trays"] == []
+    assert site.plan(check=True, path=str(tmp_path / "check.json"))["trays"] == []
+    assert not (tmp_path / "check.json").exists()
     assert not site.ledger.exists()
 
 

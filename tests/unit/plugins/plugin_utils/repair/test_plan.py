@@ -13,6 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import jou
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import RepairError, ledger, plan, policy
 
+from ..fabrics import fabric
 from .world import TWO, acts_on, at, done, failed, idle, make, open_ids, settings, shown, step, verdict
 
 FIRST = ["drain", "evidence", "spare", "ticket"]
@@ -175,6 +176,15 @@ def test_a_tray_that_a_person_returns_is_closed_and_left_in_service() -> None:
     lines += done(row, ["close"], 9)
     assert make(SICK, 0, lines, idle(), now=10).rows == []
     assert make(SICK, 11, lines, idle()).rows[0]["incident"] != row["incident"]
+
+
+def test_the_incident_of_a_tray_that_left_the_fabric_file_is_closed() -> None:
+    row, lines = opened()
+    lines += done(row, FIRST, 1)
+    smaller = fabric(racks=2, trays=3, split=())
+    made = make([], 5, lines, idle(smaller), of=smaller)
+    assert [(row["tray"], row["steps"]) for row in made.rows] == [("r01t04", ["close"])]
+    assert make([], 5, lines, idle(smaller), ["stopped"], of=smaller).rows[0]["steps"] == []
 
 
 def test_a_return_that_was_killed_after_slurm_resumed_goes_on() -> None:
