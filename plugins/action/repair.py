@@ -59,8 +59,7 @@ class ActionModule(ControllerAction):
             )
         paths = (self.path, progress_file.marked(self.path, options["state_dir"]), record.path)
         blockers = [f"{path} is in use by {holder}" for path in paths if (holder := storage.held(path, own))]
-        stop = options["stop_file"]
-        blockers += [f"{stop} exists, which stops repair; remove it to go on"] if stop and os.path.exists(stop) else []
+        blockers += self._stopped()
         made = plan.make(verdict, self.fabric, self.nodes, record.lines, settings, blockers, record.now)
         text, applies = plan.text(made), options["apply"] and not self._task.check_mode
         if options["path"] and not self._task.check_mode:
@@ -89,7 +88,13 @@ class ActionModule(ControllerAction):
             "rows": record.rows(acting, made.rows, "open"),
         }
 
+    def _stopped(self) -> list[str]:
+        stop = self.options["stop_file"]
+        return [f"{stop} exists, which stops repair; remove it to go on"] if stop and os.path.exists(stop) else []
+
     def _begun(self) -> Result:
+        if stopped := self._stopped():
+            raise RepairError(stopped[0])
         step, options, busy = self.options["step"], self.options, set[str]()
         if not options["kill_jobs"]:
             jobs = running_jobs(options["squeue"] or ())

@@ -98,7 +98,7 @@ options:
     elements: str
     default: []
   stop_file:
-    description: While this file exists, nothing is done.
+    description: While this file exists, no incident is opened and no step begins.
     type: path
   plan:
     description: The RV(plan) of this run, with O(state=begun) and O(state=reported).

@@ -172,6 +172,15 @@ def test_a_failed_drain_changes_nothing_more(site: Site) -> None:
     assert "drain failed: slurmctld does not answer" in site("reported", plan=plan)["text"][0]
 
 
+def test_a_stop_file_ends_a_run_before_its_next_step(site: Site, tmp_path: Path) -> None:
+    plan = site.plan()["plan"]
+    site.step(plan, "drain")
+    (tmp_path / "stop").touch()
+    with pytest.raises(AnsibleActionFail, match=r"stop exists, which stops repair; remove it to go on\.$"):
+        site("begun", "evidence", plan=plan, stop_file=str(tmp_path / "stop"))
+    assert site.lines()[-1] == ("drain", "done")
+
+
 def test_a_stop_file_and_another_run_stop_all(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stop").touch()
     stopped = site.plan(stop_file=str(tmp_path / "stop"))
