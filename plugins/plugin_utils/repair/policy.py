@@ -117,8 +117,8 @@ def decide(failures: Any, fabric: Fabric, nodes: Mapping[str, str] | None) -> tu
 
 
 def _first(one: Decision) -> tuple[bool, int]:
-    """The driver knows what its GPU needs; else the strongest action."""
-    return one.code == "recovery_action", strength(one.action)
+    """The driver knows what its GPU needs, but for what is no action on a tray; else the strongest action."""
+    return one.code == "recovery_action" and one.action in ON_TRAY, strength(one.action)
 
 
 def _decision(row: Object) -> Decision | None:

@@ -39,6 +39,7 @@ def test_each_code_has_one_of_the_actions_of_repair() -> None:
         ([failed("recovery_action", "r01t04", action="reset_gpu"), failed("gpu_missing", "r01t04")], "reset_gpu"),
         ([failed("recovery_action", "r01t04", action="drain")], "reset_gpu"),
         ([failed("recovery_action", "r01t04", action="restart_imex")], "watch"),
+        ([failed("recovery_action", "r01t04", action="restart_imex"), failed("gpu_lost", "r01t04")], "reboot"),
         ([failed("nvlink_xid", "r01t04", action="reboot")], "reboot"),
         ([failed("nvlink_links_degraded", "r01t04")], "watch"),
         ([failed("nvlink_links_down", "r01t04"), failed("gpu_lost", "r01t04")], "reboot"),
