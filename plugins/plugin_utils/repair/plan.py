@@ -115,6 +115,8 @@ def make(
     blockers: sentences on what forbids any action. RepairError for a verdict that is too old or lacks trays or layers.
     """
     checked_at = _checked_at(verdict, len(fabric.trays), settings["max_age"], now)
+    if not 0 < settings["rack_share"] <= 1:
+        raise RepairError(f"repair_rack_share: {settings['rack_share']:g} is not a share; set a number from 0.1 to 1")
     if nodes is None:
         settings = {**settings, "actions": []}  # a person drains, repairs and returns the tray
     own, events, errors = policy.decide(verdict.get("failures"), fabric, nodes)

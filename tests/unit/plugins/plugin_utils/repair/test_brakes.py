@@ -176,3 +176,10 @@ def test_24_hours_of_faults_take_out_no_healthy_tray_and_each_sick_one_in_time()
     assert len(repaired) > 15
     assert max(repaired) <= 20
     assert resets <= 3
+
+
+@pytest.mark.parametrize("share", [0, -1, 50])
+def test_a_share_of_more_than_a_whole_rack_is_refused(share: float) -> None:
+    """A percentage would mean that no number of bad trays is an event of their rack."""
+    with pytest.raises(RepairError, match=r"repair_rack_share: .* is not a share; set a number from 0\.1 to 1"):
+        make(rack_share=share)
