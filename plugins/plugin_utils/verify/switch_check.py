@@ -197,7 +197,13 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
             f"Switch {report.switch} lists GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         )
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
-    if out:
+    if out and (strange := _strange(evidence, rack, report, known)):
+        message = (
+            f"Switch {report.switch} lists {count(strange, 'GPU')} with numbers and places that no tray of NVLink"
+            f" domain {rack.name} reports, and not {count(sum(out.values()), 'GPU')} of {folded(out)}."
+        )
+        yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
+    elif out:
         message = (
             f"Switch {report.switch} lists {count(sum(out.values()), 'GPU')} of {folded(out)} of NVLink domain"
             f" {rack.name} in no NVLink partition."
@@ -215,6 +221,19 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
         )
         trays = [tray for group in elsewhere.values() for tray in group]
         yield failure("switch_partition_differs", SWITCH, message, None, rack.clique, trays=trays)
+
+
+def _strange(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[str, list[Gpu]]) -> int:
+    """How many GPUs of a switch's list are no tray's, other than those of trays of which nothing is known.
+
+    Then the switch may list the GPUs that seem to be in no partition by numbers that NVML does not report.
+    """
+    own = [gpu for tray in rack.trays for gpu in known.get(tray, ())]
+    ids, places = {uid for gpu in own for uid in gpu.ids}, {gpu.place for gpu in own}
+    listed = [gpu for row in report.partitions for gpu in row.gpus]
+    unclaimed = sum(gpu.uid not in ids and _place(gpu) not in places for gpu in listed)
+    silent = [evidence.fabric.trays[tray] for tray in rack.trays if tray not in known]
+    return max(0, unclaimed - sum(len(row["gpu_uuids"]) for row in silent))
 
 
 def _place(gpu: nvue.Gpu) -> str:

@@ -276,6 +276,33 @@ def test_a_tray_without_power_is_compared_by_what_it_reported_before(rack: Rack)
     assert {layer for layer, _code, _severity in rows(rack.verdict(slurm=None, kubernetes=None))} == {"hardware"}
 
 
+def report_of(gpus: list[nvue.Gpu]) -> nvue.Report:
+    partition = nvue.Partition(32766, "default", "healthy", "full_bandwidth", 16, tuple(gpus))
+    return nvue.Report(ONE, controller=nvue.Controller("CONFIGURED", "ok", ""), partitions=(partition,))
+
+
+def test_gpus_with_numbers_that_no_tray_reports_are_not_called_unassigned(rack: Rack) -> None:
+    def failures(gpus: list[nvue.Gpu]) -> list[tuple[str, str]]:
+        evidence = rack.world.evidence(switches={"r01": [report_of(gpus)]})
+        return [(row["code"], row["message"]) for row in switch_check.check(evidence)]
+
+    strange = [nvue.Gpu(f"1.{slot}.1.{module}", f"0x9{slot}{module}") for slot in range(101, 105) for module in range(4)]
+    assert failures(strange) == [
+        (
+            "switch_gpu_mismatch",
+            "Switch r01sw1 lists 16 GPUs with numbers and places that no tray of NVLink domain r01 reports, and not 16"
+            " GPUs of 4 trays (r01t[01-04]).",
+        )
+    ]
+    # The GPUs of a silent tray, of which nothing was kept, are no strange ones.
+    own = [nvue.Gpu("", nvue.uid(gpu["uuid"])) for tray in A[1:] for gpu in rack.world.gpus(tray)]
+    del rack.world.trays[A[0]]
+    rack.world.unreachable[A[0]] = "No route to host"
+    assert failures([*strange[:4], *own]) == []
+    [(code, _message)] = failures([*strange[:4], *own[1:]])
+    assert code == "switch_gpu_unassigned"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
