@@ -157,7 +157,9 @@ def _checked_at(verdict: Mapping[str, Any], trays: int, max_age: int, now: str) 
     if state != CHECKED:
         raise RepairError(f"The verdict has no layer hardware ({state or 'missing'}); {_RERUN}")
     if verdict.get("queried") != trays:
-        raise RepairError(f"The verdict is of {verdict.get('queried')} of {trays} trays; {_RERUN}")
+        raise RepairError(f"The verdict is of {verdict.get('queried') or 0} of {trays} trays; {_RERUN}")
+    if not isinstance(verdict.get("failures"), list):
+        raise RepairError(f"The verdict has no list of failures; {_RERUN}")
     return when(at)
 
 

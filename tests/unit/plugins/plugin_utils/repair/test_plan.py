@@ -296,12 +296,14 @@ def test_what_forbids_a_run_stops_new_and_open_incidents_and_is_said_once() -> N
         ({"layers": {"hardware": "skipped: --tags quick queries no tray"}}, 0, r"no layer hardware \(skipped: --tags"),
         ({"layers": None}, 0, r"no layer hardware \(missing\)"),
         ({"queried": 18}, 0, "is of 18 of 36 trays"),
+        ({"queried": None}, 0, "is of 0 of 36 trays"),
+        ({"failures": None}, 0, "has no list of failures; run the playbook verify"),
         ({"checked_at": None}, 0, "'None' is not of RFC 3339"),
     ],
 )
 def test_a_verdict_that_says_too_little_is_refused_with_a_sentence(change: Any, now: int, message: str) -> None:
     with pytest.raises(RepairError, match=message):
-        plan.make(verdict(SICK, 0, **change), TWO, None, [], settings(), [], at(now))
+        plan.make({**verdict(SICK, 0), **change}, TWO, None, [], settings(), [], at(now))
 
 
 def test_a_dry_run_and_a_run_have_one_plan_and_nothing_is_changed() -> None:
