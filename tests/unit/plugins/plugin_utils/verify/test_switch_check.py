@@ -286,7 +286,9 @@ def test_gpus_with_numbers_that_no_tray_reports_are_not_called_unassigned(rack: 
         evidence = rack.world.evidence(switches={"r01": [report_of(gpus)]})
         return [(row["code"], row["message"]) for row in switch_check.check(evidence)]
 
-    strange = [nvue.Gpu(f"1.{slot}.1.{module}", f"0x9{slot}{module}") for slot in range(101, 105) for module in range(4)]
+    strange = [
+        nvue.Gpu(f"1.{slot}.1.{module}", f"0x9{slot}{module}") for slot in range(101, 105) for module in range(4)
+    ]
     assert failures(strange) == [
         (
             "switch_gpu_mismatch",
