@@ -64,8 +64,9 @@ _CHUNK = 256 * 1024
 _HALF_OF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 # The answer as it is sent, in pieces, and nothing that urllib3 does by itself.
 _RAW: dict[str, Any] = {"preload_content": False, "decode_content": False, "redirect": False, "retries": False}
-# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED.
-_EXPIRED = 10
+# OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED, HOSTNAME_MISMATCH and IP_ADDRESS_MISMATCH.
+_OTHER_NAME = "use a name that is in it; of an NVLink switch, set nvue_server_name"
+_REMEDIES = {10: "renew it", 62: _OTHER_NAME, 64: _OTHER_NAME}
 _TRANSIENT = frozenset((429, 500, 502, 503, 504))
 # An API server answers so, with 500, to a server-side apply with a field that the CRD of an old release lacks.
 _PERMANENT = "field not declared in schema"
@@ -352,8 +353,7 @@ class Client:
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 what = f"has a certificate that is not accepted ({cause.verify_message})"
-                remedy = "renew it" if cause.verify_code == _EXPIRED else "set ca_file to its CA's certificate"
-                return False, what, remedy
+                return False, what, _REMEDIES.get(cause.verify_code, "set ca_file to its CA's certificate")
         through = " through its proxy" if isinstance(error, urllib3.exceptions.ProxyError) else ""
         reason = next(filter(None, map(reason_of, causes)), "no complete HTTP answer")
         what = f"cannot be reached{through} ({reason})"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import SWITCHES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts
@@ -35,6 +37,7 @@ _VARIABLES = {
 }
 """Variable of a switch -> the option of its client."""
 _KEY = "nvlink_switch_value"
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def read(
@@ -58,7 +61,7 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
         what = "no host of the inventory" if variables is None else "a tray of the fabric file"
         raise SourceError(f"group {SWITCHES}: {shown(name)} is {what}; correct the group")
     domain = _value(known, name, variables, DOMAIN)
-    if domain not in fabric.domains:
+    if not isinstance(domain, str) or domain not in fabric.domains:
         what = f"{shown(domain)}, which is no NVLink domain of the fabric file" if domain else "not set"
         raise SourceError(f"{name}: {DOMAIN} is {what}{nearest(domain, fabric.domains)}")
     options = {option: _value(known, name, variables, variable) for variable, option in _VARIABLES.items()}
@@ -70,13 +73,26 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
             f"{name}: has no login; set nvue_user and nvue_password (of a vault, or NVUE_PASSWORD in the environment),"
             " nvue_password_file, or nvue_client_cert and nvue_client_key"
         )
-    if isinstance(options["timeout"], str) and options["timeout"].isdecimal():
-        options["timeout"] = int(options["timeout"])
+    if isinstance(options["timeout"], str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", options["timeout"]):
+        options["timeout"] = float(options["timeout"])
     host = str(_value(known, name, variables, "ansible_host") or name)
-    host = f"[{host}]" if ":" in host else host
+    if not (is_address(host) or _HOST.fullmatch(host)):
+        raise SourceError(
+            f"{name}: ansible_host is {shown(host)}; write a name or an address, and the port as nvue_port"
+        )
     port = _value(known, name, variables, "nvue_port") or 443
+    if not (str(port).isdecimal() and 0 < int(port) < 65536):
+        raise SourceError(f"{name}: nvue_port is {shown(port)}; write a number from 1 to 65535")
     given = {option: value for option, value in options.items() if value not in (None, "")}
-    return str(domain), nvue.switch(name, {**given, "url": f"https://{host}:{port}"})
+    try:
+        url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return domain, nvue.switch(name, {**given, "url": url})
+    except SourceError as error:
+        # By the variable that a person wrote, not by the option of the client.
+        text = str(error).removeprefix(f"{name}: ")
+        option = re.split(r"\W", text)[0]
+        variable = next((key for key, value in _VARIABLES.items() if value == option), option)
+        raise SourceError(f"{name}: {variable}{text.removeprefix(option)}") from None
 
 
 def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -> Any:

@@ -56,7 +56,7 @@ def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Switches]:
 
 
 def test_switches_are_read_with_the_password_of_a_vault(rack: Switches) -> None:
-    found = read({ONE: variables(rack), TWO: variables(rack, TWO, nvue_timeout="5")})
+    found = read({ONE: variables(rack), TWO: variables(rack, TWO, nvue_timeout="5.5")})
     assert [(row.switch, row.problem, len(row.partitions)) for row in found["r01"]] == [(ONE, "", 1), (TWO, "", 0)]
     assert read({ONE: variables(rack)}, ("r02",)) == {}
 
@@ -78,10 +78,17 @@ def test_the_login_may_be_of_the_environment_or_a_file(rack: Switches, monkeypat
     [
         ({"nvlink_switch_domain": None}, "r01sw1: nvlink_switch_domain is not set"),
         ({"nvlink_switch_domain": "r1"}, "nvlink_switch_domain is 'r1', which is no NVLink domain of the fabric file"),
-        ({"nvue_ca_file": "ca.crt"}, "r01sw1: ca_file is 'ca.crt', write an absolute path"),
+        ({"nvlink_switch_domain": ["r01"]}, "nvlink_switch_domain is ['r01'], which is no NVLink domain"),
+        ({"nvue_ca_file": "ca.crt"}, "r01sw1: nvue_ca_file is 'ca.crt', write an absolute path"),
         ({"nvue_ca_file": "/none"}, "cannot be used"),
-        ({"nvue_timeout": 0}, "r01sw1: timeout is 0, use a number from 0.1"),
-        ({"ansible_host": "a b"}, "url is not a valid http or https address"),
+        ({"nvue_timeout": 0}, "r01sw1: nvue_timeout is 0, use a number from 0.1"),
+        ({"nvue_timeout": "10s"}, "r01sw1: nvue_timeout is '10s', use a number from 0.1"),
+        ({"nvue_user": None}, "r01sw1: nvue_user needs a password"),
+        ({"ansible_host": "a b"}, "r01sw1: ansible_host is 'a b'; write a name or an address"),
+        ({"ansible_host": "192.0.2.1:8443"}, "ansible_host is '192.0.2.1:8443'; write a name or an address, and"),
+        ({"ansible_host": ["192.0.2.1"]}, "; write a name or an address"),
+        ({"nvue_port": "44x"}, "r01sw1: nvue_port is '44x'; write a number from 1 to 65535"),
+        ({"nvue_port": 99999}, "r01sw1: nvue_port is 99999; write a number from 1 to 65535"),
         ({"nvue_password": trust_as_template("{{ ansible_facts.password }}"), "ansible_facts": {"password": "x"}},
          "nvue_password cannot be evaluated; use variables of the inventory, no facts"),
     ],
@@ -103,3 +110,9 @@ def test_a_tray_is_no_switch(rack: Switches) -> None:
 def test_evaluate_raises_as_ansible_does() -> None:
     with pytest.raises(AnsibleError):
         evaluate(trust_as_template("{{ nothing }}"), {})
+
+
+def test_a_certificate_of_another_name_is_reported_with_the_variable_for_it(rack: Switches) -> None:
+    [report] = read({ONE: variables(rack, nvue_server_name="other.example")})["r01"]
+    assert "Hostname mismatch" in report.problem
+    assert report.problem.endswith("of an NVLink switch, set nvue_server_name")
