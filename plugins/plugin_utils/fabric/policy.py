@@ -128,6 +128,8 @@ def names_of(option: str, given: Mapping[Any, Any], example: str) -> dict[str, l
     found = {}
     for key, value in given.items():
         try:
+            if isinstance(value, Mapping):
+                raise HostlistError("it is a mapping")
             lists = value if isinstance(value, (list, tuple)) else [value]
             found[str(key)] = [name for text in lists for name in expand(str(text))]
         except HostlistError as error:

@@ -87,12 +87,14 @@ def _parts(clique: str, given: Any, members: Sequence[str], own: str, taken: set
 def _named(clique: str, given: Mapping[Any, Any], members: Sequence[str], taken: set[str]) -> Parts:
     """The blocks that the site names, with their trays."""
     parts = names_of(OPTION, given, "r01t[01-14]")
-    for name in parts:
+    for name, trays in parts.items():
+        if not trays:
+            raise PlacementError(f"{OPTION}: {shown(name)} of {clique} has no tray; list its trays, or leave it out")
         if not _BLOCK_NAME.fullmatch(name):
             raise PlacementError(f"{OPTION}: {shown(name)} is no block name; use letters, digits, . _ and -")
         if name in taken:
             raise PlacementError(f"{OPTION}: {name} is another block's name; choose another one for {clique}")
-    listed = Counter(tray for trays in parts.values() for tray in trays)
+    listed = Counter(itertools.chain(*parts.values()))
     for what, wrong in (
         ("trays that are not in the clique", listed.keys() - set(members)),
         ("trays in two blocks", {tray for tray, number in listed.items() if number > 1}),

@@ -90,6 +90,8 @@ def test_blocks_by_name_leave_the_own_block_as_a_placeholder() -> None:
         ({"r01": {"a": "r01t[01-14]"}}, "r01 has trays in no block, r01t15, r01t16, r01t17, r01t18; list each"),
         ({"r01": {"a": "r01t[01-18],r02t01"}}, "r01 has trays that are not in the clique, r02t01; list each"),
         ({"r01": {"a": "r01t[01-", "b": ""}}, "a is not a hostlist"),
+        ({"r01": {"a": {"trays": "r01t[01-18]"}}}, "a is not a hostlist (it is a mapping); write it as r01t[01-14]"),
+        ({"r01": {"a": "r01t[01-18]", "b": []}}, "'b' of r01 has no tray; list its trays, or leave it out"),
         ({"r01": {"r02": "r01t[01-18]"}}, "r02 is another block's name; choose another one for r01"),
         ({"r01": {"a b": "r01t[01-18]"}}, "'a b' is no block name; use letters, digits, . _ and -"),
         ({"r01": {"a": "r01t[01-18]"}, "r02": {"a": "r02t[01-18]"}}, "a is another block's name"),
