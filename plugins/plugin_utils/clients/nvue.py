@@ -27,6 +27,7 @@ OPTIONS = ("url", *http.OPTIONS, "server_name")
 PREFIX = "/nvue_v1"
 MAX_BYTES = 4 * 1024 * 1024
 MAX_PARTITIONS = 1024
+MAX_GPUS = 4096
 POLL = 2.0
 """Seconds between two questions whether an action has ended."""
 
@@ -124,7 +125,13 @@ class Switch:
         rows = self._mapping(_PARTITIONS)
         if len(rows) > MAX_PARTITIONS:
             self._refuse(_PARTITIONS, f"more than {MAX_PARTITIONS} partitions")
-        return tuple(self._partition(key) for key in rows)
+        found, gpus = [], 0
+        for key in rows:
+            found.append(self._partition(key))
+            gpus += len(found[-1].gpus)
+            if gpus > MAX_GPUS:
+                self._refuse(_PARTITIONS, f"more than {MAX_GPUS} GPUs")
+        return tuple(found)
 
     def act(self, path: str, verb: str, parameters: Mapping[str, Any], seconds: float) -> Outcome:
         """Start an action on a path below PREFIX, and wait so many seconds until it has ended.

@@ -295,6 +295,7 @@ def hostile(kind: str) -> Responder:
         "members": of_partitions({**PARTITION, "locations": {"1.1.1.1\n": {}}}),
         "health": of_partitions({**PARTITION, "health": ["healthy"]}),
         "uuids": of_partitions({**PARTITION, "uuids": 7}),
+        "gpus": of_partitions({**PARTITION, "locations": {f"1.1.1.{number}": {} for number in range(5000)}}),
         "unlisted": of_partitions({**PARTITION, "locations": {}}),
     }
     return kinds[kind]
@@ -303,7 +304,7 @@ def hostile(kind: str) -> Responder:
 KINDS = ["huge", "many_values", "slow", "redirect", "text", "list", "nothing", "deep", "error", "partitions", "id"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "members", "health", "uuids", "unlisted"])
+@pytest.mark.parametrize("kind", [*KINDS, "members", "health", "uuids", "gpus", "unlisted"])
 def test_a_hostile_switch_ends_in_one_sentence_within_its_time(kind: str, authority: Authority) -> None:
     began = time.monotonic()
     report = read_of(hostile(kind), authority)
