@@ -33,7 +33,7 @@ DAYS = 30
 DEFAULT_CLIQUE = 32766
 _MODES = {
     "full_bandwidth": "GPUs without all their NVLinks are parked, and jobs run on the others",
-    "adaptive_bandwidth": "jobs run on all its GPUs with less bandwidth",
+    "adaptive_bandwidth": "jobs run on all GPUs with less bandwidth",
     "user_action_required": "the switch waits for a person who decides",
     "user_action": "the switch waits for a person who decides",
 }
@@ -140,18 +140,36 @@ def _controller(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[
 
 
 def _partitions(evidence: Evidence, rack: Rack, report: nvue.Report) -> Iterator[Finding]:
+    """One failure for all partitions with one health and mode, and one for all without multicast groups."""
+    unhealthy: dict[tuple[str, str], list[nvue.Partition]] = defaultdict(list)
     for row in report.partitions:
-        own = [tray for tray in rack.trays if _is_same(row, evidence.fabric.cliques[evidence.clique_of(tray) or ""])]
-        where = f"Switch {report.switch}: NVLink partition {row.id} of {rack.name}"
         if row.health != "healthy":
-            means = "no job may run on it" if row.health == "unhealthy" else _MODES.get(row.mode, f"mode {row.mode}")
-            severity = ERROR if row.health == "unhealthy" else WARNING
-            message = f"{where} is {row.health} in the mode {row.mode}: {means}."
-            clique = only(map(evidence.clique_of, own))
-            yield failure("switch_partition_degraded", SWITCH, message, None, clique, trays=own, severity=severity)
-        if row.multicast_limit == 0 and row.gpus:
-            message = f"{where} has a multicast limit of 0, so NVLink SHARP does not work in it."
-            yield failure("switch_multicast_limit", SWITCH, message, None, only(map(evidence.clique_of, own)))
+            unhealthy[row.health, row.mode].append(row)
+
+    def clique_and_trays(rows: Sequence[nvue.Partition]) -> tuple[str | None, list[str]]:
+        cliques = {tray: evidence.clique_of(tray) or "" for tray in rack.trays}
+        same = {
+            clique
+            for clique in {*cliques.values()}
+            if any(_is_same(row, evidence.fabric.cliques[clique]) for row in rows)
+        }
+        return only(same), [tray for tray in rack.trays if cliques[tray] in same]
+
+    def where(rows: Sequence[nvue.Partition]) -> str:
+        ids = f"{'s' if len(rows) > 1 else ''} {summarize([str(row.id) for row in rows])}"
+        return f"Switch {report.switch}: NVLink partition{ids} of {rack.name}"
+
+    for (health, mode), rows in unhealthy.items():
+        clique, trays = clique_and_trays(rows)
+        means = "no job may run there" if health == "unhealthy" else _MODES.get(mode, f"mode {mode}")
+        severity = ERROR if health == "unhealthy" else WARNING
+        message = f"{where(rows)} {'are' if len(rows) > 1 else 'is'} {health} in the mode {mode}: {means}."
+        yield failure("switch_partition_degraded", SWITCH, message, None, clique, trays=trays, severity=severity)
+    if rows := [row for row in report.partitions if row.multicast_limit == 0 and row.gpus]:
+        message = (
+            f"{where(rows)} {'have' if len(rows) > 1 else 'has'} a multicast limit of 0, so NVLink SHARP does not work."
+        )
+        yield failure("switch_multicast_limit", SWITCH, message, None, clique_and_trays(rows)[0])
 
 
 def _is_same(partition: nvue.Partition, clique: Any) -> bool:

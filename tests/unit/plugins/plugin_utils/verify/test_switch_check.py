@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ FAULTS: dict[str, tuple[Callable[[Rack], object], str, str, str]] = {
         lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="adaptive_bandwidth"),
         "switch_partition_degraded",
         "warning",
-        "jobs run on all its GPUs with less bandwidth",
+        "jobs run on all GPUs with less bandwidth",
     ),
     "waits": (
         lambda rack: rack.fault(health="DEGRADED_BANDWIDTH", mode="USER_ACTION"),
@@ -162,7 +163,7 @@ FAULTS: dict[str, tuple[Callable[[Rack], object], str, str, str]] = {
         lambda rack: rack.fault(health="UNHEALTHY"),
         "switch_partition_degraded",
         "error",
-        "no job may run on it",
+        "no job may run there",
     ),
     "multicast": (
         lambda rack: rack.fault(mcast_limit="0"),
@@ -303,6 +304,19 @@ def test_gpus_with_numbers_that_no_tray_reports_are_not_called_unassigned(rack: 
     assert failures([*strange[:4], *own]) == []
     [(code, _message)] = failures([*strange[:4], *own[1:]])
     assert code == "switch_gpu_unassigned"
+
+
+def test_partitions_with_one_fault_are_one_failure(rack: Rack) -> None:
+    gpu = (nvue.Gpu("1.10.1.1", ""),)
+    rows = [nvue.Partition(number, f"t{number}", "unhealthy", "full_bandwidth", 0, gpu) for number in range(1, 19)]
+    report = replace(report_of([]), partitions=tuple(rows))
+    found = list(switch_check.check(rack.world.evidence(switches={"r01": [report]})))
+    texts = {row["code"]: row["message"] for row in found}
+    assert len(found) == len(texts)
+    assert (
+        "NVLink partitions 1, 2, 3, 4, 5 and 13 more of r01 are unhealthy in the" in texts["switch_partition_degraded"]
+    )
+    assert "NVLink partitions 1, 2, 3, 4, 5 and 13 more of r01 have a multicast" in texts["switch_multicast_limit"]
 
 
 JSON = st.recursive(
