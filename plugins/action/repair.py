@@ -62,6 +62,8 @@ class ActionModule(ControllerAction):
         blockers += self._stopped()
         made = plan.make(verdict, self.fabric, self.nodes, record.lines, settings, blockers, record.now)
         text, applies = plan.text(made), options["apply"] and not self._task.check_mode
+        if self.nodes is None and made.rows:
+            text.append("No Slurm controller is in the inventory, so no tray is drained in Slurm, nor acted on.")
         if options["path"] and not self._task.check_mode:
             document = {"at": record.now, "apply": applies, "rows": made.rows, "text": text}
             storage.check_output("repair_file", {"repair_file": options["path"], "fabric_file": self.path}, b'"rows":')
