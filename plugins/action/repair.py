@@ -65,9 +65,11 @@ class ActionModule(ControllerAction):
         if self.nodes is None and made.rows:
             text.append("No Slurm controller is in the inventory, so no tray is drained in Slurm, nor acted on.")
         if options["path"] and not self._task.check_mode:
-            document = {"at": record.now, "apply": applies, "rows": made.rows, "text": text}
-            storage.check_output("repair_file", {"repair_file": options["path"], "fabric_file": self.path}, b'"rows":')
-            storage.write_atomic(options["path"], fabric_file.encode(document), follow=True)
+            # An empty plan has no mark.
+            if json_file(options["path"]) != []:
+                files = {"repair_file": options["path"], "fabric_file": self.path}
+                storage.check_output("repair_file", files, b'"brake":')
+            storage.write_atomic(options["path"], fabric_file.encode(made.rows), follow=True)
         if not applies:
             rows = [{**row, "steps": []} for row in made.rows]
             return {"plan": rows, "text": text, "trays": [], "unfit": [], "rows": []}

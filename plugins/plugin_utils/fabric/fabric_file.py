@@ -161,7 +161,7 @@ def serialise(document: Fabric | State) -> bytes:
     return encode(document.as_dict())
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
+def encode(document: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Encode JSON as in every file of this collection: sorted keys, indent 1, a newline at the end."""
     return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 

@@ -84,7 +84,10 @@ def test_without_apply_and_in_check_mode_nothing_is_written(site: Site, tmp_path
     assert [(row["tray"], row["action"], row["steps"]) for row in shown["plan"]] == [(TRAY, "reset_gpu", [])]
     assert not shown["changed"]
     assert shown["trays"] == []
-    assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["allowed"] is True
+    assert json.loads((tmp_path / "plan.json").read_text())[0]["allowed"] is True
+    (tmp_path / "plan.json").write_text("[]\n")
+    site.plan(apply=False, path=str(tmp_path / "plan.json"))
+    assert "brake" in (tmp_path / "plan.json").read_text(), "an empty plan is replaced too"
     assert site.plan(check=True, path=str(tmp_path / "check.json"))["trays"] == []
     assert not (tmp_path / "check.json").exists()
     assert not site.ledger.exists()
