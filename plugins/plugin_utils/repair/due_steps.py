@@ -138,7 +138,7 @@ def freed(results: Any, fabric: Fabric) -> list[str]:
 
 
 def of_spare(tray: str, answer: Mapping[str, Any]) -> tuple[bool, str]:
-    """(whether IMEX is ready on a spare that came into service, a line that says so)."""
+    """(whether IMEX is ready on a spare that came into service, a line about it)."""
     facts = mapped(mapped(answer.get("ansible_facts")).get("nvlink_imex"))
     why = problem(answer) or sentence(facts.get("reason") or "its daemon is not READY").rstrip(".")
     if facts.get("ready") is True and not problem(answer):

@@ -79,5 +79,6 @@ class Record:
         return os.path.join(os.path.dirname(self.path), "repairs", incident)
 
     def _line(self, one: Incident, step: str, state: str, detail: str = "") -> Line:
-        fields = {"incident": one.id, "at": self.now, "step": step, "state": state, "subject": one.subject}
-        return Line(**fields, code=one.code, detail=detail)  # type: ignore[typeddict-item] # of these keys
+        return Line(
+            incident=one.id, at=self.now, step=step, state=state, subject=one.subject, code=one.code, detail=detail
+        )
