@@ -172,11 +172,16 @@ def _is_held(lock: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot, so that a later one with its PID is another; empty if it is gone."""
+    """When a process started, in ticks since boot, so that a later one with its PID is another; empty if it is gone.
+
+    One that has ended is gone, also while nobody has waited for it (state Z), as in a container whose first process
+    does not.
+    """
     try:
-        return atomic.bounded(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()[19]
+        fields = atomic.bounded(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]
 
 
 def _holding(pid: int, now: str) -> bytes:

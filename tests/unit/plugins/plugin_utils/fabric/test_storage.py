@@ -122,6 +122,12 @@ def test_a_mark_names_another_run_until_its_process_has_ended(tmp_path: Path) ->
         storage.unmark(path, me)
         other.kill()
     assert storage.held(path) == "", "its process is gone"
+    # So is one for which nobody has waited yet.
+    with subprocess.Popen(["sleep", "60"]) as other:
+        storage.mark(path, "now", other.pid)
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert storage.held(path) == ""
     assert len(list(tmp_path.iterdir())) == 1, "the question changes nothing"
     storage.mark(path, "now", me)
     assert [file.name for file in tmp_path.iterdir()] == [f"fabric.rollout.lock.{socket.gethostname()}.{me}"]
