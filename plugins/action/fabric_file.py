@@ -10,6 +10,7 @@ import datetime
 import functools
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
@@ -27,7 +28,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import open_changes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import SWITCHES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    EVIDENCE,
+    connections,
+    hosts,
+    nvue_evidence,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import switch_reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 display = Display()
@@ -37,8 +46,8 @@ REQUIRED_IF: list[tuple[Any, ...]] = [
     ("state", "accepted", ["proposal"]),
     ("state", "edited", ["rename", "remove", "groups"], True),
 ]
-# They need no lock.
-_READ_ONLY = ("checked", "pending")
+# They write no file of the site, so they need no lock.
+_READ_ONLY = ("checked", "pending", "planned")
 
 
 class ActionModule(ControllerAction):
@@ -73,6 +82,8 @@ class ActionModule(ControllerAction):
         value = functools.partial(trust.controller_value, task_vars)
         is_found = fabric_file.is_found(path, value, load_extra_vars(self._loader))
         files = Files(path, options["state_dir"], time, self._task.check_mode, who, groups, is_found)
+        if state == "proposed":
+            options["moves"] = options["moves"] or open_changes.moves(path, files.state_dir)
         rules, rows = policy.of_options(options, groups), hosts.selected(options["sources"])
         if options["min_answer"] is not None:
             options["min_answer"] = merging.percent("min_answer", options["min_answer"])
@@ -95,5 +106,12 @@ class ActionModule(ControllerAction):
                     question, becomes = connections.of_facts(options["facts"]), self._play_context.become
                     known.results = connections.read(options["trays"], question, known, becomes, display)
                 observe = functools.partial(hosts.observe, rows, options, known, time, display)
-                done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
+                if EVIDENCE in options["sources"]:
+                    switches = (task_vars.get("groups") or {}).get(SWITCHES, ())
+                    read = functools.partial(switch_reading.read, switches, known)
+                    observe = functools.partial(nvue_evidence.observe, observe, read)
+                if state == "planned":
+                    done = file_states.planned(files, rules, observe, constants.DEFAULT_LOCAL_TMP)
+                else:
+                    done = file_states.proposed(files, rules, observe, use_gates, options["on_objection"] == "fail")
         return {"fabric_file": path, **done}

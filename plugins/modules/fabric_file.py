@@ -44,8 +44,11 @@ options:
       - V(edited) renames the trays in O(rename), removes those in O(remove) and groups the cliques in O(groups), for
         what no source can observe. A pending proposal is removed, since it was made from the old file.
       - V(checked) validates the fabric file, if it exists, and the options.
+      - V(planned) places the observed trays as if those in O(moves) were in their new clique, and returns the path of
+        the fabric file that would be accepted, in a folder of this run. It writes no file of the site, and is the same
+        in check mode.
     type: str
-    choices: [proposed, pending, accepted, edited, checked]
+    choices: [proposed, pending, accepted, edited, checked, planned]
     default: proposed
   observations:
     description:
@@ -83,6 +86,8 @@ options:
       - If two sources report different cliques for one tray, the first decides, and a finding shows both. Values that
         the first does not report, such as GPU UUIDs, are taken from the next.
       - A live source that fails is an error without a fabric file, else a finding.
+      - V(nvue), without options, reads the NVLink switches of the group C(nvlink_switches) and only adds findings,
+        where a switch lists GPUs in another partition than they report. It never places a tray.
     type: list
     elements: raw
     default: [ansible_facts]
@@ -193,6 +198,15 @@ options:
         another one, are findings.
     type: dict
     default: {}
+  moves:
+    description:
+      - The trays that a change of NVLink partitions moves, by their inventory names, with their new clique IDs.
+      - No known clique follows these trays to a new ID, as it would where a fabric manager has created its partition
+        again with another ID. With O(state=proposed) the default is the trays of a change that the playbook partition
+        has begun and not ended.
+    type: dict
+    default: {}
+    version_added: 1.1.0
   max_age:
     description:
       - "Gate: the largest age, in seconds, of an observation that changes a place. The default is no limit."
@@ -309,9 +323,18 @@ sha256:
   type: str
 proposal_file:
   description: The path of the proposal file; null without a pending proposal.
-  returned: with O(state=proposed), O(state=pending) and O(state=accepted)
+  returned: with O(state=proposed), O(state=pending), O(state=planned) and O(state=accepted)
   type: str
   sample: /srv/site/fabric.proposed.json
+planned:
+  description: The path of the fabric file as it would be after O(moves); it is removed when the run ends.
+  returned: with O(state=planned)
+  type: str
+gates:
+  description: Names of the gates that object to the planned places, as O(override) takes them.
+  returned: with O(state=planned)
+  type: list
+  elements: str
 review_file:
   description: The path of the proposal in Markdown, for a pull request; null without a pending proposal.
   returned: with O(state=proposed)
@@ -327,7 +350,7 @@ lines:
       are stale, in conflict or without a place by cause, hosts that are no trays, and RV(msg)."
     - With O(state=pending) the table, the objections and the sha256.
     - With C(--diff) first the difference, where the same proposal is already there.
-  returned: with O(state=proposed), unless too few trays answer, and with O(state=pending)
+  returned: with O(state=proposed), unless too few trays answer, and with O(state=pending) and O(state=planned)
   type: list
   elements: str
 changes:
@@ -354,7 +377,7 @@ changes:
       type: str
 objections:
   description: Findings of the gates that object. Empty if none does.
-  returned: with O(state=proposed), O(state=pending) and O(state=accepted)
+  returned: with O(state=proposed), O(state=pending), O(state=planned) and O(state=accepted)
   type: list
   elements: dict
 findings:

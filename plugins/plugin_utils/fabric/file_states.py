@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     gates,
     proposal,
     review,
+    storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
@@ -41,6 +43,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
     place,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import whole
 
 
 def checked(files: Files) -> Result:
@@ -195,6 +199,48 @@ def proposed(
             *differences.state_diff_text(files.state, state),
         ],
         "msg": msg,
+    }
+
+
+def planned(
+    files: Files, policy: Policy, observe: Callable[[Fabric | None], tuple[Merged, str]], folder: str
+) -> Result:
+    """Place the trays as if those of policy.moves had their new clique, and write that fabric file into a folder.
+
+    Nothing of the site is written, so it is the same in check mode. observe: as for proposed().
+    """
+    if files.base is None:
+        raise fabric_file.FabricFileError(fabric_file.missing(files.path))
+    before, moves = files.before, policy.moves
+    merged, failure = observe(before)
+    if failure:
+        raise PlacementError(f"{failure}; correct this, and plan again")
+    answered = {row.tray for row in merged.observations if row.reachable and row.tray in before.trays}
+    if wrong := [tray for tray, number in moves.items() if tray not in answered or not whole(number)]:
+        what = "gave no answer, or has no place or no clique ID above 0"
+        raise PlacementError(f"moves: {names(wrong)} {what}; leave it out, or correct it, and plan again")
+    rows = [
+        replace(row, identity=(before.cluster_uuid(before.trays[row.tray]["clique"]), moves[row.tray]))
+        if row.tray in moves
+        else row
+        for row in merged.observations
+    ]
+    placement = _placed(files, policy, replace(merged, observations=rows), before)
+    path, data = os.path.join(folder, "fabric.planned.json"), fabric_file.serialise(placement.fabric)
+    storage.write_atomic(path, data)
+    return {
+        "planned": path,
+        "sha256": fabric_file.digest(data),
+        "proposal_file": files.proposal if files.pending() else None,
+        "gates": sorted({row["code"] for row in placement.objections}),
+        "changes": placement.changes,
+        "objections": placement.objections,
+        "lines": [
+            *review.all_changes(before, placement.fabric, placement.gates),
+            *review.objection_lines(placement.objections),
+        ],
+        "diff": differences.diff_text(before, placement.fabric),
+        "msg": f"{count(len(placement.changes), 'tray')} of {files.path} would change",
     }
 
 

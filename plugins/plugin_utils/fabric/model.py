@@ -367,10 +367,10 @@ class Observation:
     is known. identity: (cluster UUID, clique ID) of an attached tray, else None. inconsistent: whether the GPUs of the
     tray are attached in different cliques. node_local: whether they have no fabric beyond the host (HGX, PCIe).
     cliques: kind of operation -> IDs of the cliques that all GPUs of the tray have, empty for a driver that does not
-    report them. product: the name of its GPUs, empty where the source has none. block: name and position of the tray's
-    block in a running Slurm. host_id: number of the host in its slot (tray_index). slurm_node, kubernetes_node,
-    ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None where it sets none; an empty cluster means
-    that the tray is in none.
+    report them. fabric_guids: of its GPUs, as an NVLink switch may list them. product: the name of its GPUs, empty
+    where the source has none. block: name and position of the tray's block in a running Slurm. host_id: number of the
+    host in its slot (tray_index). slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by
+    the site, None where it sets none; an empty cluster means that the tray is in none.
     """
 
     tray: str
@@ -387,6 +387,7 @@ class Observation:
     tray_index: int | None = None
     host_id: int | None = None
     gpu_uuids: tuple[str, ...] = ()
+    fabric_guids: tuple[str, ...] = ()
     gpu_count: int = 0
     product: str = ""
     addresses: tuple[Address, ...] = ()

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 
-FORMAT = 6
+FORMAT = 7
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""
 
 

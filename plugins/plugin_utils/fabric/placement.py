@@ -112,7 +112,9 @@ def place(
     silent = Observation("", "", reachable=False, problem="no answer in this run")
     observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
     claimed = identity.collect(previous, observed, policy)
-    known = identity.follow(previous, accepted, claimed.trays)
+    # A tray that was moved on purpose does not take the name of its clique along.
+    unmoved = {name: row for name, row in claimed.trays.items() if name not in policy.moves}
+    known = identity.follow(previous, accepted, unmoved)
     claimed = identity.hold(known, claimed, policy)
     unplaced = len(observed.keys() - claimed.trays.keys() - known.trays.keys())
     claimed, policies = identity.decide(known, claimed, policy, unplaced)

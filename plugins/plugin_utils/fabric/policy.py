@@ -62,6 +62,8 @@ class Policy:
     override: names of gates that do not object; the fabric file records those that would have.
     groups: names of the inventory's groups, which no tray may have: Ansible gives a group the variables of such a host.
     provisional: whether cliques and blocks are named by clique ID, as they are without a fabric file.
+    moves: tray -> its clique ID after a change of NVLink partitions. A known clique does not follow these trays to a
+    new ID, so each partition keeps its name.
     """
 
     imex_networks: tuple[str, ...] = ()
@@ -75,6 +77,7 @@ class Policy:
     override: Collection[str] = ()
     groups: Collection[str] = ()
     provisional: bool = False
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         addresses.networks(self.imex_networks)
@@ -120,6 +123,7 @@ def of_options(options: Mapping[str, Any], groups: Collection[str]) -> Policy:
         max_age=options["max_age"],
         override=tuple(options["override"]),
         groups=groups,
+        moves=options["moves"],
     )
 
 

@@ -13,6 +13,8 @@ import os
 import shlex
 import subprocess
 
+from ansible import constants
+
 VARIABLE = "NVLINK_FABRIC_ALLOWED_SIGNERS"
 """The environment variable with the path of an allowed_signers file (ssh-keygen(1)); empty requires nothing."""
 NAMESPACE = "nvlink-fabric"
@@ -35,8 +37,12 @@ def command(path: str) -> str:
 
 
 def problem(path: str, data: bytes) -> str | None:
-    """Why a required signature does not hold for these bytes of the file at path, with the remedy; None if it does."""
-    if not required():
+    """Why a required signature does not hold for these bytes of the file at path, with the remedy; None if it does.
+
+    A file that this run has made in the folder of its own, as to rehearse a plan, needs none. That is by the path as it
+    was given: fabric.json cannot become a link to such a file.
+    """
+    if not required() or os.path.dirname(path) == constants.DEFAULT_LOCAL_TMP:
         return None
     signers, signature = os.environ[VARIABLE], signature_path(path)
     remedy = f"review the file, then run: {command(path)}"

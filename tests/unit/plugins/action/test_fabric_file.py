@@ -29,8 +29,13 @@ from ansible.utils.context_objects import CLIArgs
 from ansible_collections.rackscale.nvlink.plugins.action import fabric_file as action_fabric_file
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_journal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
+from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.switch_domain import ONE, Switches
 
 Result = dict[str, Any]
 
@@ -65,7 +70,7 @@ class Site:
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         variables = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
-        site = {**variables, "localhost": self.variables["localhost"]}
+        site = {**self.variables, **variables, "localhost": self.variables["localhost"]}
         return action.run(task_vars={"hostvars": HostVars(site), "groups": self.groups})
 
     def discover(self, **options: Any) -> Result:
@@ -128,6 +133,135 @@ def site(new_site: Site) -> Site:
     """A site with an accepted fabric file."""
     new_site.discover(accept="gates")
     return new_site
+
+
+def test_a_switch_is_evidence_beside_the_gpus_and_places_no_tray(site: Site, tmp_path: Path) -> None:
+    running = Switches(tmp_path / "switches", {name: site.facts(name) for name in ("r01t01", "r01t02")})
+    try:
+        site.groups["nvlink_switches"] = [ONE]
+        login = {
+            "nvue_user": switch.USER,
+            "nvue_password": switch.PASSWORD,
+            "nvue_port": running.servers[0].server_port,
+        }
+        own = {"ansible_host": "127.0.0.1", "nvue_ca_file": str(tmp_path / "switches" / "ca.crt")}
+        site.variables[ONE] = {**login, **own, "nvlink_switch_domain": "r01"}
+        sources = ["ansible_facts", "nvue"]
+        agreed = site.discover(sources=sources)
+        assert (agreed["warnings"], agreed["changes"]) == ([], [])
+        site.move("r01t02")
+        [text] = site.discover(sources=sources)["warnings"]
+        assert "r01sw1 lists GPUs of r01t02 of NVLink domain r01 in NVLink partition 32766" in text
+        assert "the GPUs report clique ID 7" in text
+        # Neither the switch nor the order of the sources decides.
+        assert site.proposed()["cliques"]["r01a"]["clique_id"] == 7
+        findings = json.loads(site.sibling("state.json").read_text())["findings"]
+        assert [row["message"] for row in findings if row["code"] == "sources_disagree"] == [text]
+        for gpu in site.facts("r01t02")["gpus"]:
+            gpu["fabric"].update(state="in_progress", cluster_uuid=None, clique_id=None)
+        site.facts("r01t02").update(attached=False, cluster_uuid=None, clique_id=None, clique=None)
+        assert site.discover(sources=["nvue", "ansible_facts"])["changes"] == []
+        assert site.state("r01t02")["state"] == "stale"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize(
+    ("sources", "sentence"),
+    [
+        (["nvue"], "sources: has no live source; add ansible_facts, ssh or another live source"),
+        ([{"nvue": {"url": "https://r01sw1"}}, "ansible_facts"], "sources: nvue has no options here; write its name"),
+        (["ansible_facts", "nvue"], "sources: nvue finds no switch of these trays; add them to the group"),
+    ],
+)
+def test_a_switch_is_no_source_alone(site: Site, sources: list[Any], sentence: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=re.escape(sentence)):
+        site.discover(sources=sources)
+
+
+def planned(site: Site, moves: Result, **options: Any) -> Result:
+    return site.discover(state="planned", moves=moves, **options)
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Site:
+    """A rack of six trays in its default partition, and another one, with an accepted fabric file."""
+    site = Site(tmp_path)
+    facts = fleet(racks=2, trays_per_rack=6)
+    site.results = {name: {"ansible_facts": {"nvlink_fabric": row}} for name, row in facts.items()}
+    site.discover(accept="gates")
+    return site
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("sizes", [(3, 3), (4, 2), (2, 1, 3), (6,)])
+def test_planned_places_are_those_that_discover_proposes_after_the_change(
+    rack: Site, sizes: tuple[int, ...], check: bool
+) -> None:
+    ids = [number for number, size in enumerate(sizes, 1) for _tray in range(size)]
+    moves = {f"r01t{index:02d}": number for index, number in enumerate(ids, 1)}
+    files = rack.files()
+    made = planned(rack, moves, check=check, diff=True)
+    assert rack.files() == files
+    assert not made["changed"]
+    fabric = json.loads(Path(made["planned"]).read_bytes())
+    # The default partition keeps its ID, its name and its block, and the new ones are named in the order of the trays.
+    assert fabric["cliques"]["r01"] == rack.written()["cliques"]["r01"]
+    assert {name: row["clique_id"] for name, row in fabric["cliques"].items() if row["domain"] == "r01"} == {
+        "r01": 32766,
+        **{f"r01{'abc'[number - 1]}": number for number in range(1, len(sizes) + 1)},
+    }
+    assert made["gates"] == ["moved_percent"]
+    assert made["proposal_file"] is None
+    assert "clique r01a" in made["diff"]["prepared"]
+
+    for tray, clique_id in moves.items():
+        rack.move(tray, clique_id=clique_id)
+    # Each discovery meanwhile gives the cliques the same names, whoever runs it.
+    change = Journal(partition_journal.path(str(rack.path), "r01", None), "r01", lambda: "2026-11-29T23:00:00Z")
+    change.open("0" * 64, {**{key: [] for key in Plan.__required_keys__}, "clique_ids": moves})
+    proposed = rack.discover(override=made["gates"])
+    assert {**rack.proposed(), "overrides": []} == fabric
+    assert planned(rack, moves)["proposal_file"] == proposed["proposal_file"]
+    rack.accept(proposed["sha256"])
+    change.write("end", "done")
+    assert rack.discover()["sha256"] == proposed["sha256"]
+    # All trays back in the default partition, which has its first name again.
+    back = planned(rack, dict.fromkeys(moves, 32766))
+    assert {row["to"] for row in back["changes"]} == {"r01"}
+
+
+def test_a_planned_change_without_a_move_is_what_discover_would_propose(site: Site) -> None:
+    unchanged = planned(site, {})
+    assert (unchanged["changes"], unchanged["sha256"]) == ([], site.discover()["sha256"])
+    site.move("r02t02")
+    assert trays(planned(site, {"r01t01": 1})) == ["r01t01", "r02t02"]
+
+
+@pytest.mark.parametrize(
+    ("moves", "wrong"),
+    [
+        ({"r01t01": "1"}, "r01t01"),
+        ({"r01t01": 0}, "r01t01"),
+        ({"r01t01": True}, "r01t01"),
+        ({"r01t01": 1, "r01t02": 1, "r09t01": 1}, "r01t02,r09t01"),
+    ],
+)
+def test_a_move_that_cannot_be_planned_is_one_sentence(site: Site, moves: Result, wrong: str) -> None:
+    site.results["r01t02"] = {"unreachable": True}
+    with pytest.raises(AnsibleActionFail) as error:
+        planned(site, moves)
+    what = "gave no answer, or has no place or no clique ID above 0; leave it out, or correct it, and plan again"
+    assert str(error.value) == f"moves: {wrong} {what}"
+
+
+def test_no_plan_without_a_fabric_file_and_without_an_answer(new_site: Site) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"does not exist yet; run discover and accept first"):
+        planned(new_site, {"r01t01": 1})
+    new_site.discover(accept="gates")
+    new_site.results = {name: {"unreachable": True} for name in new_site.results}
+    with pytest.raises(AnsibleActionFail, match=r"no tray answered.*; correct this, and plan again"):
+        planned(new_site, {"r01t01": 1})
 
 
 @pytest.mark.parametrize("by", ["gates", "a person"])

@@ -14,6 +14,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site
+from hypothesis import given
+from hypothesis import strategies as st
 
 R01 = [f"r01t{tray:02d}" for tray in range(1, 19)]
 SPLIT, WHOLE = R01[6:], R01[:6]
@@ -40,6 +42,29 @@ def in_blocks(site: Site) -> dict[str, list[str]]:
 
 def codes(placement: Placement) -> list[str]:
     return [row["code"] for row in placement.objections]
+
+
+@given(
+    ids=st.lists(st.lists(st.sampled_from([1, 2, 9, 32766]), min_size=5, max_size=5), min_size=1, max_size=4),
+    silent=st.sets(st.sampled_from(R01[:5])),
+)
+def test_partitions_that_are_changed_on_purpose_keep_their_names(ids: list[list[int]], silent: set[str]) -> None:
+    """However trays move, and whichever of them answer, no clique of the fabric file gets another ID."""
+    site = placed(racks=1, trays_per_rack=5)
+    assert site.fabric
+    fabric = site.fabric
+    for step in ids:
+        moves = dict(zip(R01[:5], step, strict=True))
+        for name, clique_id in moves.items():
+            site.attach(name, clique_id=clique_id)
+        site.down, site.policy = silent, Policy(moved_percent=100, tray_partitions="own_block", moves=moves)
+        before, fabric = fabric, site.discover().fabric
+        assert {name: row["clique_id"] for name, row in fabric.cliques.items()}.items() >= {
+            name: row["clique_id"] for name, row in before.cliques.items()
+        }.items()
+        there = {name: fabric.cliques[tray["clique"]]["clique_id"] for name, tray in fabric.trays.items()}
+        was = {name: before.cliques[tray["clique"]]["clique_id"] for name, tray in before.trays.items()}
+        assert there == {**moves, **{name: was[name] for name in silent}}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ansible import constants
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
@@ -110,3 +111,18 @@ def test_an_ssh_keygen_that_hangs_ends(signed: Signed, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(signature, "_SECONDS", 0.2)
     assert "ssh-keygen has not verified " in signed.problem()
+
+
+def test_a_file_that_the_run_has_made_for_itself_needs_no_signature(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = signed.folder / "ansible-local"
+    own.mkdir()
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(own))
+    planned = own / "fabric.planned.json"
+    planned.write_bytes(signed.path.read_bytes())
+    assert fabric_file.load(str(planned)) == fabrics.fabric()
+    # Whoever can write the folder of the fabric file cannot lift its signature by it.
+    signed.path.unlink()
+    signed.path.symlink_to(planned)
+    assert "is not signed" in signed.problem()

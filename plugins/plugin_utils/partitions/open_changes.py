@@ -1,0 +1,44 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The NVLink domains whose partitions are being changed, for what else reads or changes their trays meanwhile.
+
+A change is open from its plan on until its last step is done, whether its run lives, was killed or stopped.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_steps
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal
+
+
+def sentences(path: str, state_dir: str | None) -> dict[str, str]:
+    """NVLink domain with an open change -> the sentence on it; of the fabric file at a path.
+
+    FabricFileError where a journal cannot be read.
+    """
+    found = {}
+    for one in _open(path, state_dir):
+        since = f"the partitions of NVLink domain {one.domain} are being changed since {one.change[0]['at']}"
+        found[one.domain] = f"{since} ({one.path}); run the playbook partition again until it ends the change"
+    return found
+
+
+def moves(path: str, state_dir: str | None) -> dict[str, int]:
+    """Tray that an open change moves -> its clique ID after it (Policy.moves)."""
+    changes = ((one.plan, one.target) for one in _open(path, state_dir))
+    rows = ((plan["moved"], partition_steps.placed(plan, target)) for plan, target in changes if plan)
+    return {tray: placed[tray] for moved, placed in rows for tray in moved}
+
+
+def _open(path: str, state_dir: str | None) -> Iterator[Journal]:
+    begins = fabric_file.companion(path, "partition-", state_dir)
+    for file in sorted(glob.glob(f"{glob.escape(begins)}*.jsonl")):
+        # They are only read, so nobody asks for the time.
+        one = Journal(file, file.removeprefix(begins).removesuffix(".jsonl"), str)
+        if one.change:
+            yield one

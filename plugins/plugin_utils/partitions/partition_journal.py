@@ -1,0 +1,157 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The journal of the partition changes of one NVLink domain: fabric.partition-DOMAIN.jsonl beside the state file.
+
+A change begins with a line of step ``plan``, whose detail is the plan as JSON, and is open until a line of step ``end``
+is done; so the plan stands in the journal alone. Each step has a line before it (begin) and one after it (done or
+failed), and so has each operation of the switch within the step ``switch``: its code is the verb and the ID of the
+partition (``update 1``), its subject the GPU, or the domain for a deletion. refused: the switch has not done it;
+failed: it is not known whether it has.
+
+A line of step ``rollback`` turns an open change back to what was before it, and its steps are due again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, cast
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, journal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import (
+    BEGIN,
+    DONE,
+    FAILED,
+    REFUSED,
+    Line,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
+
+STEPS = ("drain", "imex", "switch", "gpus", "accept", "slurm", "return")
+"""The steps of a change, in their order, between ``plan`` and ``end``."""
+AFTER: Literal["after"] = "after"
+BEFORE: Literal["before"] = "before"
+Target = Literal["after", "before"]
+"""What an open change goes to: the rows of the plan with this key."""
+ASKED, PUT_BACK = "asked", "put_back"
+"""Who turned a change back: a person, or the run whose operation the switch refused."""
+_BEFORE_SWITCH = ("drain", "imex")
+"""Their end is no proof in a later run, since somebody may have resumed a tray meanwhile."""
+
+
+def path(fabric_file_path: str, domain: str, state_dir: str | None) -> str:
+    """The journal of a domain."""
+    return fabric_file.companion(fabric_file_path, f"partition-{domain}.jsonl", state_dir)
+
+
+class Journal:
+    """The lines of a journal at this moment; FabricFileError where it cannot be read or written.
+
+    now: returns the time, as RFC 3339 in UTC.
+    """
+
+    def __init__(self, path: str, domain: str, now: Callable[[], str]) -> None:
+        self.path, self.domain, self._now = path, domain, now
+        self.lines = journal.read(path)
+
+    @property
+    def change(self) -> list[Line]:
+        """The lines of the open change, the first of which has its plan; none where no change is open."""
+        lines = self._last
+        return [] if any(line["step"] == "end" and line["state"] == DONE for line in lines) else lines
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the open change, with what else open() was given; None where no change is open."""
+        return self._plan(self.change[0]) if self.change else None
+
+    @property
+    def target(self) -> Target:
+        """AFTER, or BEFORE for a change that was turned back."""
+        return _target(self.change)
+
+    @property
+    def put(self) -> dict[str, int]:
+        """Tray -> the partition that the last change has left it in; none while one is open."""
+        if self.change or not self._last:
+            return {}
+        rows = self._plan(self._last[0])[_target(self._last)]
+        return {tray: row["id"] for row in rows for tray in row["trays"]}
+
+    @property
+    def used(self) -> set[int]:
+        """The partition IDs of all plans, none of which is given to another clique."""
+        plans = [self._plan(line) for line in self.lines if line["step"] == "plan"]
+        return {row["id"] for plan in plans for row in (*plan["before"], *plan["after"])}
+
+    @property
+    def made(self) -> set[int]:
+        """The partitions that are, or may be, on the switch because of an operation of this journal."""
+        found = dict[int, bool]()
+        for line in self.lines:
+            verb, _space, number = line["code"].partition(" ")
+            if number.isdecimal() and (verb == "create" or (verb, line["state"]) == ("delete", DONE)):
+                found[int(number)] = verb == "create" and line["state"] != REFUSED
+        return {number for number, is_made in found.items() if is_made}
+
+    def due(self, step: str) -> bool:
+        """Whether a step of the open change is still to be done; of _BEFORE_SWITCH each time until the switch is."""
+        lines, waited = self.change, "switch" if step in _BEFORE_SWITCH else step
+        turned = max((number for number, line in enumerate(lines) if line["step"] == "rollback"), default=0)
+        ends = (line for line in lines[turned:] if line["state"] == DONE and not line["code"])
+        return bool(lines) and waited not in {line["step"] for line in ends}
+
+    def begun(self) -> Line | None:
+        """The last operation of the open change if it is not known whether the switch has done it."""
+        last = next((line for line in reversed(self.change) if line["step"] == "switch" and line["code"]), None)
+        return last if last and last["state"] in (BEGIN, FAILED) else None
+
+    def open(self, sha256: str, document: Mapping[str, Any]) -> None:
+        """Begin a change. document: a Plan, and whatever else a run that continues it must know."""
+        self._append(sha256[:12], "plan", DONE, self.domain, "", json.dumps(document, sort_keys=True))
+
+    def turn_back(self, code: str) -> None:
+        """Turn the open change back (ASKED, PUT_BACK); one that was turned back before stays so."""
+        if self.target == AFTER:
+            self.write("rollback", DONE, code=code)
+
+    def write(self, step: str, state: str, subject: str = "", code: str = "", detail: str = "") -> None:
+        """Append a line of the open change. subject: the domain without one."""
+        self._append(self.change[0]["incident"], step, state, subject or self.domain, code, detail)
+
+    @property
+    def _last(self) -> list[Line]:
+        """The lines of the last change, open or not."""
+        begins = max((at for at, line in enumerate(self.lines) if line["step"] == "plan"), default=len(self.lines))
+        return self.lines[begins:]
+
+    def _append(self, incident: str, step: str, state: str, subject: str, code: str, detail: str) -> None:
+        at = self._now()
+        line = Line(incident=incident, at=at, step=step, state=state, subject=subject, code=code, detail=detail)
+        with storage.locked(self.path, at):
+            journal.append(self.path, [line])
+        self.lines.append(line)
+
+    def _plan(self, line: Line) -> Plan:
+        with contextlib.suppress(ValueError, RecursionError):
+            plan = mapped(json.loads(line["detail"]))
+            if plan.keys() >= Plan.__required_keys__:
+                return cast("Plan", plan)
+        how = "restore the line, or move the file away, and run discover"
+        raise PartitionError(f"{self.path}: the plan {shown(line['incident'])} is incomplete; {how}")
+
+
+def _target(change: Iterable[Line]) -> Target:
+    return BEFORE if any(line["step"] == "rollback" for line in change) else AFTER
+
+
+def journals(
+    fabric_file_path: str, domains: Iterable[str], state_dir: str | None, now: Callable[[], str]
+) -> dict[str, Journal]:
+    """Domain -> its journal."""
+    return {domain: Journal(path(fabric_file_path, domain, state_dir), domain, now) for domain in domains}
