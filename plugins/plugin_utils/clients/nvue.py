@@ -29,7 +29,7 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_PARTITIONS = 1024
 MAX_GPUS = 4096
 POLL = 2.0
-"""Seconds between two questions whether an action has ended."""
+"""Seconds between two questions whether an action has ended, after the first ones, which come sooner."""
 
 CREATE, UPDATE, RESTORE, DELETE = "@create", "@update", "@restore", "@delete"
 """Actions on a partition: make it, add one GPU, remove one GPU, delete it."""
@@ -73,6 +73,16 @@ class Controller(NamedTuple):
         """Whether this switch runs the controller of its domain."""
         return self.state in ("CONFIGURED", "DEGRADED")
 
+    @property
+    def is_ok(self) -> bool:
+        """Whether it runs there and reports no fault."""
+        return self.state == "CONFIGURED" and self.status.lower() == "ok"
+
+    @property
+    def words(self) -> str:
+        """Its state, status and reason."""
+        return ", ".join(filter(None, (self.state, self.status and f"status {self.status}", self.reason)))
+
 
 @dataclass(frozen=True)
 class Report:
@@ -99,7 +109,7 @@ class Switch:
     """A client of one switch; every error is an HttpError that starts with the name of the switch."""
 
     def __init__(self, name: str, config: http.ClientConfig) -> None:
-        self._name, self._config = name, config
+        self.name, self._config = name, config
         self._client = http.Client(name, config)
         self.days_left: float | None = None
 
@@ -108,12 +118,16 @@ class Switch:
         try:
             controller = self.controller()
             partitions = self.partitions() if controller and controller.is_primary else ()
-            return Report(self._name, "", self.days_left, controller, partitions)
+            return Report(self.name, "", self.days_left, controller, partitions)
         except http.HttpError as error:
-            return Report(self._name, str(error), self.days_left)
+            return Report(self.name, str(error), self.days_left)
 
     def controller(self) -> Controller | None:
-        """The NMX controller; None where no application of the switch has a state of one."""
+        """The NMX controller; None where no application of the switch has a state of one.
+
+        With it begins a reading, which has a deadline of its own.
+        """
+        self._client = http.Client(self.name, self._config)
         rows = [mapped(row) for row in self._mapping(_APPS).values()]
         for row in rows:
             if state := _STATE.search(str(row.get("addition-info"))[:200]):
@@ -138,14 +152,15 @@ class Switch:
 
         It is sent once. HttpError where the switch has not accepted it for a reason of the request or the login.
         """
-        client = http.Client(self._name, replace(self._config, deadline=seconds))
+        client = http.Client(self.name, replace(self._config, deadline=seconds))
         url = f"{client.url}{PREFIX}{path}"
         try:
             body = {verb: {"state": "start", "parameters": dict(parameters)}}
             answer = client.send("POST", url, body, _WITH_REASON, {"Accept": http.JSON})
             document = client.json(answer)
         except http.HttpError as error:
-            if error.status is not None and error.status < 500:
+            # After another answer than an error of the request the action may have begun.
+            if error.status is not None and 300 <= error.status < 500:
                 raise
             return Outcome(UNKNOWN, str(error))
         number, reason = whole(document), _reason(document)
@@ -154,8 +169,10 @@ class Switch:
         return Outcome(REFUSED if reason and answer.status >= 400 else UNKNOWN, reason or "it returned no number")
 
     def _ended(self, client: http.Client, number: int, seconds: float) -> Outcome:
-        while client.left() > POLL:
-            time.sleep(POLL)
+        pause = POLL / 32
+        while client.left() > pause:
+            time.sleep(pause)
+            pause = min(2 * pause, POLL)
             try:
                 row = mapped(client.json(client.get(f"{client.url}{PREFIX}/action/{number}")))
             except http.HttpError as error:
@@ -167,7 +184,7 @@ class Switch:
             if row.get("state") == "action_error":
                 texts = [mapped(issue).get("message") for issue in as_list(row.get("issue"))]
                 return Outcome(REFUSED, sentence(next(filter(None, texts), row.get("status")), 300))
-        return Outcome(UNKNOWN, f"{self._name}: action {number} has not ended in {seconds:g} seconds")
+        return Outcome(UNKNOWN, f"{self.name}: action {number} has not ended in {seconds:g} seconds")
 
     def _mapping(self, path: str) -> Object:
         """The mapping that the switch has at a path, as it is now and not as it is configured."""

@@ -332,10 +332,12 @@ def test_a_redirect_does_not_get_the_password(authority: Authority) -> None:
         lambda reply: reply.json({"title": "x", "detail": "the worker has ended"}, 500),
         lambda reply: reply.json({"detail": "unavailable"}, 503),
         lambda reply: reply.send(200, b"<html>"),
+        lambda reply: reply.json({"state": "accepted"}, 201),
+        lambda reply: reply.send(204, b""),
         lambda reply: reply.json("7"),
         lambda reply: reply.json({"number": 7}),
     ],
-    ids=["closed", "500", "503", "html", "text", "mapping"],
+    ids=["closed", "500", "503", "html", "201", "204", "text", "mapping"],
 )
 def test_a_change_whose_answer_is_unusable_is_unknown_and_sent_once(
     answer: Callable[[Reply], object], authority: Authority
