@@ -76,6 +76,13 @@ options:
     elements: str
     default: []
     version_added: 1.1.0
+  partitions:
+    description:
+      - The NVLink partitions that the site wants, as the variable C(nvlink_partitions). The layer C(switch) compares
+        the multicast limit and the resiliency mode of those that are named.
+    type: dict
+    default: {}
+    version_added: 1.1.0
   kubeconfig:
     description: A kubeconfig file, or C(in-cluster) in a pod. Without it the layer C(kubernetes) is skipped.
     type: path

@@ -305,6 +305,7 @@ def _gpus(value: _Given) -> Gpus:
         tray_index=value("tray_index", whole),
         host_id=value("host_id", whole),
         gpu_uuids=uuids,
+        fabric_guids=tuple(gpu.fabric_guid for gpu in gpus if gpu.fabric_guid),
         gpu_count=max(len(rows), value("gpu_count", whole) or 0),
         product=gpus[0].name if gpus else "",
         addresses=tuple(filter(None, map(_address, value.rows("addresses")))),

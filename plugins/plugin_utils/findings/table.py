@@ -345,8 +345,11 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " its GPUs on the switch",
         "switch_gpu_mismatch": "The NVLink switch lists a GPU at another place or with another number than the GPU's"
         " driver reports, so partitions of its tray are not compared; check where the tray is installed",
-        "switch_multicast_limit": "An NVLink partition has no multicast groups, so NVLink SHARP does not work in it;"
-        " set mcast-limit of the partition on the switch",
+        "switch_multicast_limit": "An NVLink partition has no multicast groups, or fewer than nvlink_partitions has for"
+        " it, so NVLink SHARP does not work or has less; set mcast-limit of the partition on the switch, or correct"
+        " nvlink_partitions",
+        "switch_partition_mode": "An NVLink partition has another resiliency mode than nvlink_partitions has for it;"
+        " create the partition again with that mode, or correct nvlink_partitions",
         "switch_certificate_expires": "The certificate of an NVLink switch expires within 30 days, and verify does not"
         " read the switch after that; renew it on the switch",
     },

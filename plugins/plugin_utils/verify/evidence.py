@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nv
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import Wish
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
@@ -44,7 +45,8 @@ class Evidence:
     links_before: what the last run kept of the links (links_check.memory()). is_found: whether commands need no
     -e fabric_file (fabric_file.is_found). acknowledged: tray in repair -> its entry of the state file
     (State.acknowledged). switches: domain -> the reports of its NVLink switches, None where the inventory has none;
-    switch_before: what the last run kept of the GPUs (switch_check.memory()).
+    switch_before: what the last run kept of the GPUs (switch_check.memory()). wishes: domain -> the partitions that the
+    site wants there.
     """
 
     fabric: Fabric
@@ -61,6 +63,7 @@ class Evidence:
     acknowledged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     switches: Mapping[str, Sequence[nvue.Report]] | None = None
     switch_before: Object = field(default_factory=dict)
+    wishes: Mapping[str, Wish] = field(default_factory=dict)
 
     @cached_property
     def trays(self) -> dict[str, TrayReport]:

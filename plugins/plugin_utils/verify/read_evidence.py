@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import lo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import wish
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
@@ -59,6 +60,8 @@ def read(
     cliques = {fabric.trays[tray]["clique"] for tray in reports if tray in fabric.trays}
     domains = {fabric.cliques[clique]["domain"] for clique in cliques} or {*fabric.domains}
     snapshot, problem = _cluster(options)
+    # A shape wants no mode and no limit, and its sizes are of no interest here.
+    named = {name: row for name, row in options["partitions"].items() if isinstance(row, Mapping)}
     return Evidence(
         fabric,
         options["fabric_file"],
@@ -76,6 +79,7 @@ def read(
         else {},
         switches=switch_reading.read(options["switches"], known, fabric, domains) if options["switches"] else None,
         switch_before=mapped(last.get("switch")),
+        wishes=wish.parse(named, fabric) if options["switches"] and named else {},
     )
 
 

@@ -3,34 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The layer switch: what the NVLink switches of a domain report, and their partitions against the fabric file.
 
-A fault is one failure of the domain, not one for each of its trays. A GPU is found in the list of a switch by the
-number that NVML reports of it (fabric_guid, else its UUID), and its slot, host and module must be the switch's location
-of it. That both are the same is inferred from NVIDIA's sources: where they disagree, nothing of the tray is compared.
-
-Of a tray that does not answer, the verdict file keeps the numbers and places of its GPUs under ``switch`` (memory())::
-
-    {"r01t01": [["0x3d1c5e0a9b2f4c77", "gpu-3d1c...", "10.1.2"]]}
-
-Pure functions.
+A fault is one failure of the domain, not one for each of its trays. How a GPU is found in the list of a switch is
+described in partitions/places.py; where both sides disagree, nothing of the tray is compared. Pure functions.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded, names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, SWITCH, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import Gpu, is_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import OPTION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 DAYS = 30
 """A certificate that expires sooner is a failure."""
-DEFAULT_CLIQUE = 32766
 _MODES = {
     "full_bandwidth": "GPUs without all their NVLinks are parked, and jobs run on the others",
     "adaptive_bandwidth": "jobs run on all GPUs with less bandwidth",
@@ -38,13 +33,6 @@ _MODES = {
     "user_action": "the switch waits for a person who decides",
 }
 """Resiliency mode -> what a health that is neither healthy nor unhealthy means in it."""
-
-
-class Gpu(NamedTuple):
-    """A GPU by its driver. ids: its fabric GUID and its UUID as of nvue.uid(); place: slot.host.module, or empty."""
-
-    ids: tuple[str, ...]
-    place: str
 
 
 class Rack(NamedTuple):
@@ -71,29 +59,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def memory(evidence: Evidence) -> dict[str, list[list[str]]]:
     """What the verdict file keeps for the next run."""
-    return {tray: [[*gpu.ids, gpu.place] for gpu in gpus] for tray, gpus in _gpus(evidence).items()}
+    return places.memory(_gpus(evidence))
 
 
 def _gpus(evidence: Evidence) -> dict[str, list[Gpu]]:
-    """Placed tray -> its GPUs, as it reports them now, or as it did when it last answered."""
-    found: dict[str, list[Gpu]] = {}
-    for tray in evidence.fabric.trays:
-        part = evidence.trays[tray].gpu if tray in evidence.trays else None
-        if part is None or part.observed is None:
-            if rows := list(filter(_is_kept, as_list(evidence.switch_before.get(tray)))):
-                found[tray] = [Gpu(tuple(row[:-1]), row[-1]) for row in rows]
-            continue
-        gpus = []
-        for gpu in part.gpus:
-            numbers = (part.slot_number, part.observed.host_id, gpu.module_id)
-            place = "" if None in numbers else ".".join(map(str, numbers))
-            gpus.append(Gpu(tuple(filter(None, map(nvue.uid, (gpu.fabric_guid, gpu.uuid)))), place))
-        found[tray] = gpus
-    return found
-
-
-def _is_kept(row: Any) -> bool:
-    return isinstance(row, list) and len(row) > 1 and all(isinstance(text, str) and len(text) < 64 for text in row)
+    return places.known(evidence.fabric.trays, evidence.trays, evidence.switch_before)
 
 
 # --------------------------------------------------------------------------------------------- switches and controller
@@ -126,11 +96,9 @@ def _switches(rack: Rack, reports: Sequence[nvue.Report]) -> Iterator[Finding]:
 def _controller(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[nvue.Report]) -> Iterator[Finding]:
     states = []
     for report in primaries or reports:
-        state, status, reason = report.controller or ("no controller", "", "")
-        if primaries and state == "CONFIGURED" and status.lower() == "ok":
+        if report.controller and report.controller.is_ok:
             return
-        words = ", ".join(filter(None, (state, status and f"status {status}", reason)))
-        states.append(f"{report.switch}: {words}")
+        states.append(f"{report.switch}: {report.controller.words if report.controller else 'no controller'}")
     what = "reports a fault" if primaries else "runs on none of its switches"
     message = f"The controller of NVLink domain {rack.name} {what} ({summarize(states)})."
     yield failure("switch_controller_down", SWITCH, message, None, rack.clique, trays=rack.trays)
@@ -140,75 +108,66 @@ def _controller(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[
 
 
 def _partitions(evidence: Evidence, rack: Rack, report: nvue.Report) -> Iterator[Finding]:
-    """One failure for all partitions with one health and mode, and one for all without multicast groups."""
+    """One failure for all partitions with one health and mode, with one mode, and with one multicast limit."""
+    cliques = evidence.fabric.cliques
+    named = [part for part in evidence.wishes.get(rack.name, ()) if part.name in cliques]
     unhealthy: dict[tuple[str, str], list[nvue.Partition]] = defaultdict(list)
+    other: dict[tuple[str, str], list[nvue.Partition]] = defaultdict(list)
+    low: dict[tuple[int, int], list[nvue.Partition]] = defaultdict(list)
     for row in report.partitions:
         if row.health != "healthy":
             unhealthy[row.health, row.mode].append(row)
+        wished = [part for part in named if is_clique(row, cliques[part.name]["clique_id"])]
+        # An older release has user_action for user_action_required.
+        for mode in (part.resiliency for part in wished):
+            if mode and not mode.startswith(row.mode):
+                other[row.mode, mode].append(row)
+        least = next((part.multicast_limit for part in wished if part.multicast_limit is not None), 1)
+        if row.gpus and row.multicast_limit is not None and row.multicast_limit < least:
+            low[row.multicast_limit, least].append(row)
 
     def clique_and_trays(rows: Sequence[nvue.Partition]) -> tuple[str | None, list[str]]:
-        cliques = {tray: evidence.clique_of(tray) or "" for tray in rack.trays}
+        clique_of = {tray: evidence.clique_of(tray) or "" for tray in rack.trays}
         same = {
             clique
-            for clique in {*cliques.values()}
-            if any(_is_same(row, evidence.fabric.cliques[clique]) for row in rows)
+            for clique in {*clique_of.values()}
+            if any(is_clique(row, cliques[clique]["clique_id"]) for row in rows)
         }
-        return only(same), [tray for tray in rack.trays if cliques[tray] in same]
+        return only(same), [tray for tray in rack.trays if clique_of[tray] in same]
 
-    def where(rows: Sequence[nvue.Partition]) -> str:
+    def where(rows: Sequence[nvue.Partition], one: str = "has", several: str = "have") -> str:
         ids = f"{'s' if len(rows) > 1 else ''} {summarize([str(row.id) for row in rows])}"
-        return f"Switch {report.switch}: NVLink partition{ids} of {rack.name}"
+        return f"Switch {report.switch}: NVLink partition{ids} of {rack.name} {one if len(rows) == 1 else several}"
 
     for (health, mode), rows in unhealthy.items():
         clique, trays = clique_and_trays(rows)
         means = "no job may run there" if health == "unhealthy" else _MODES.get(mode, f"mode {mode}")
         severity = ERROR if health == "unhealthy" else WARNING
-        message = f"{where(rows)} {'are' if len(rows) > 1 else 'is'} {health} in the mode {mode}: {means}."
+        message = f"{where(rows, 'is', 'are')} {health} in the mode {mode}: {means}."
         yield failure("switch_partition_degraded", SWITCH, message, None, clique, trays=trays, severity=severity)
-    if rows := [row for row in report.partitions if row.multicast_limit == 0 and row.gpus]:
-        message = (
-            f"{where(rows)} {'have' if len(rows) > 1 else 'has'} a multicast limit of 0, so NVLink SHARP does not work."
-        )
+    for (now, wanted), rows in other.items():
+        message = f"{where(rows)} the mode {now}, and {OPTION} has {wanted}."
+        yield failure("switch_partition_mode", SWITCH, message, None, clique_and_trays(rows)[0])
+    for (limit, least), rows in low.items():
+        so = f"and {OPTION} has {least}" if limit else "so NVLink SHARP does not work"
+        message = f"{where(rows)} a multicast limit of {limit}, {so}."
         yield failure("switch_multicast_limit", SWITCH, message, None, clique_and_trays(rows)[0])
-
-
-def _is_same(partition: nvue.Partition, clique: Any) -> bool:
-    """Whether a partition is a clique. Older releases have another number for the default one, which has this name."""
-    is_default = clique["clique_id"] == DEFAULT_CLIQUE and "default" in partition.name.lower()
-    return partition.id == clique["clique_id"] or is_default
 
 
 def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[str, list[Gpu]]) -> Iterator[Finding]:
     """The partition of each tray's GPUs against the fabric file; what the GPUs report is quoted."""
-    by_uid = {gpu.uid: (row, gpu) for row in report.partitions for gpu in row.gpus if gpu.uid}
-    by_place: dict[str, list[tuple[nvue.Partition, nvue.Gpu]]] = defaultdict(list)
-    for row in report.partitions:
-        for gpu in row.gpus:
-            by_place[_place(gpu)].append((row, gpu))
-    wrong: list[str] = []
-    out: dict[str, int] = {}
+    found = places.locate({tray: known[tray] for tray in rack.trays if tray in known}, report.partitions)
+    wrong = list(found.doubts.values())
+    answered = evidence.trays.keys() - found.doubts.keys()
+    out = {tray: number for tray, number in found.missing.items() if tray in answered}
     elsewhere: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for tray in rack.trays:
-        found: list[nvue.Partition] = []
-        doubts, missing = [], 0
-        for own in known.get(tray, ()):
-            there = next((by_uid[uid] for uid in own.ids if uid in by_uid), None)
-            at = by_place[own.place] if own.place else []
-            there = there or (at[0] if len(at) == 1 else None)
-            if there is None:
-                missing += 1
-            elif _differs(own, there[1]):
-                listed = there[1].uid or "a GPU"
-                doubts.append(f"{tray}: {listed} at {there[1].location}, its driver has {own.ids[0]} at {own.place}")
-            else:
-                found.append(there[0])
+    for tray, gpus in found.gpus.items():
         clique = evidence.clique_of(tray) or ""
-        if doubts:
-            wrong += doubts
-        elif missing and tray in evidence.trays:
-            out[tray] = missing
-        elif not all(_is_same(row, evidence.fabric.cliques[clique]) for row in found):
-            parts = " and ".join(str(number) for number in sorted({row.id for row in found}))
+        clique_id = evidence.fabric.cliques[clique]["clique_id"]
+        there = {gpu.partition for gpu in gpus if gpu.partition is not None}
+        same = {row.id for row in report.partitions if is_clique(row, clique_id)}
+        if tray not in found.doubts and tray not in out and not there <= same:
+            parts = " and ".join(map(str, sorted(there)))
             elsewhere[parts, clique, _reported(evidence, tray)].append(tray)
     if wrong:
         message = (
@@ -247,21 +206,11 @@ def _strange(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     Then the switch may list the GPUs that seem to be in no partition by numbers that NVML does not report.
     """
     own = [gpu for tray in rack.trays for gpu in known.get(tray, ())]
-    ids, places = {uid for gpu in own for uid in gpu.ids}, {gpu.place for gpu in own}
+    ids, at = {uid for gpu in own for uid in gpu.ids}, {gpu.place for gpu in own}
     listed = [gpu for row in report.partitions for gpu in row.gpus]
-    unclaimed = sum(gpu.uid not in ids and _place(gpu) not in places for gpu in listed)
+    unclaimed = sum(gpu.uid not in ids and places.place(gpu) not in at for gpu in listed)
     silent = [evidence.fabric.trays[tray] for tray in rack.trays if tray not in known]
     return max(0, unclaimed - sum(len(row["gpu_uuids"]) for row in silent))
-
-
-def _place(gpu: nvue.Gpu) -> str:
-    """slot.host.module of a location."""
-    return gpu.location.partition(".")[2]
-
-
-def _differs(own: Gpu, listed: nvue.Gpu) -> bool:
-    is_other = bool(listed.uid and own.ids) and listed.uid not in own.ids
-    return is_other or bool(listed.location and own.place and _place(listed) != own.place)
 
 
 def _reported(evidence: Evidence, tray: str) -> str:

@@ -44,14 +44,35 @@ def read(
     names: Sequence[str], known: hosts.Hosts, fabric: Fabric, domains: Collection[str]
 ) -> dict[str, list[nvue.Report]]:
     """Domain -> the reports of its switches, of these domains; SourceError for what a person wrote and is wrong."""
-    clients = [_client(str(name), known, fabric) for name in names]
-    wanted = [(domain, client) for domain, client in clients if domain in domains]
+    wanted = [(domain, client) for domain, client in clients(names, known, fabric) if domain in domains]
     found: dict[str, list[nvue.Report]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         reports = pool.map(lambda row: row[1].read(), wanted)
         for (domain, _switch), report in zip(wanted, reports, strict=True):
             found.setdefault(domain, []).append(report)
     return found
+
+
+def clients(names: Sequence[str], known: hosts.Hosts, fabric: Fabric) -> list[tuple[str, nvue.Switch]]:
+    """The domain of each switch, and its client; SourceError as in read()."""
+    return [_client(str(name), known, fabric) for name in names]
+
+
+def primary(domain: str, known: Sequence[tuple[str, nvue.Switch]]) -> tuple[nvue.Switch, nvue.Report]:
+    """The switch of a domain that runs the controller, of clients(), and its report.
+
+    SourceError where none or more than one does, and where it reports a fault, such as of its database.
+    """
+    own = [(switch, switch.read()) for other, switch in known if other == domain]
+    found = [(switch, report) for switch, report in own if report.controller and report.controller.is_primary]
+    if len(found) == 1 and (controller := found[0][1].controller) and controller.is_ok:
+        return found[0]
+    states = [(report, report.controller.words if report.controller else "no controller") for _switch, report in own]
+    problems = [report.problem or f"{report.switch}: {words}" for report, words in states]
+    raise SourceError(
+        f"NVLink domain {domain}: {'; '.join(problems) or f'group {SWITCHES} has no switch of it'}; one switch must"
+        " answer as its controller, without a fault, or set partition_by: hand"
+    )
 
 
 def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Switch]:

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.switch_domain import ONE, Switches
 
 
 def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
@@ -74,6 +76,34 @@ def test_the_outputs_of_an_earlier_run_and_empty_files_are_replaced(
     for _run in range(2):
         run_action(ActionModule, fabric_file=str(fabric), quick=True, **given)
         assert all(file.stat().st_size for file in files)
+
+
+def test_named_partitions_are_compared_with_those_of_the_switches(
+    tmp_path: Path, run_action: Callable[..., dict[str, Any]]
+) -> None:
+    running = Switches(tmp_path / "switches", simulation.fleet(racks=1, trays_per_rack=2))
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=2, trays=2, split=())))
+    own = {"ansible_host": "127.0.0.1", "nvue_port": running.servers[0].server_port, "nvlink_switch_domain": "r01"}
+    login = {"nvue_user": switch.USER, "nvue_password": switch.PASSWORD}
+    hostvars = fabrics.HostVars({ONE: {**own, **login, "nvue_ca_file": str(tmp_path / "switches" / "ca.crt")}})
+
+    def run(**options: Any) -> dict[str, Any]:
+        given = {"fabric_file": str(tmp_path / "fabric.json"), "quick": True, **options}
+        return run_action(ActionModule, task_vars={"hostvars": hostvars}, **given)
+
+    named = {"r01": {"r01": {"trays": "r01t[01-02]", "resiliency": "adaptive_bandwidth"}}}
+    try:
+        # A shape has no mode and no limit, and after a tray was removed it has another size.
+        for wanted, found in (({"r01": "2x9"}, 0), ({}, 0), ({**named, "r02": [7]}, 1)):
+            texts = run(switches=[ONE], partitions=wanted)["text"]
+            assert sum("and nvlink_partitions has adaptive_bandwidth" in text for text in texts) == found
+        wrong = {"r01": {"r01": {"trays": "r01t09"}}}
+        with pytest.raises(AnsibleActionFail, match=r"nvlink_partitions\.r01\.r01\.trays: "):
+            run(switches=[ONE], partitions=wrong)
+        # Without a switch nothing is compared.
+        assert run(partitions=wrong)["verdict"]["layers"]["switch"].startswith("skipped")
+    finally:
+        running.stop()
 
 
 def test_observations_must_be_a_variable_name(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import wish
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import switch_check
 from hypothesis import given
 from hypothesis import strategies as st
@@ -317,6 +318,42 @@ def test_partitions_with_one_fault_are_one_failure(rack: Rack) -> None:
         "NVLink partitions 1, 2, 3, 4, 5 and 13 more of r01 are unhealthy in the" in texts["switch_partition_degraded"]
     )
     assert "NVLink partitions 1, 2, 3, 4, 5 and 13 more of r01 have a multicast" in texts["switch_multicast_limit"]
+
+
+def test_named_partitions_are_compared_by_multicast_limit_and_mode(rack: Rack) -> None:
+    gpu = (nvue.Gpu("", ""),)
+    rows = [
+        nvue.Partition(32766, "Default", "healthy", "full_bandwidth", 16, gpu),
+        nvue.Partition(1, "r01a", "healthy", "user_action", 16, ()),
+        nvue.Partition(2, "r01b", "healthy", "full_bandwidth", None, gpu),
+    ]
+    report = replace(report_of([]), partitions=tuple(rows))
+
+    def failures(**wanted: Any) -> list[tuple[str, str]]:
+        evidence = rack.world.evidence(switches={"r01": [report]}, wishes=wish.parse({"r01": wanted}, HOME.fabric))
+        # What the fabric file has of the trays is not of interest here.
+        rows = [row for row in switch_check.check(evidence) if row["code"] != "switch_gpu_mismatch"]
+        return [(row["code"], row["message"]) for row in rows]
+
+    whole: Row = {"trays": "r01t[01-04]"}
+    # A clique that the fabric file does not have yet has no partition.
+    assert failures(r01=whole, new={"trays": [], "multicast_limit": 1024, "resiliency": "full_bandwidth"}) == []
+    assert failures(r01={**whole, "multicast_limit": 16, "resiliency": "full_bandwidth"}) == []
+    assert failures(r01={**whole, "multicast_limit": 20, "resiliency": "adaptive_bandwidth"}) == [
+        (
+            "switch_partition_mode",
+            "Switch r01sw1: NVLink partition 32766 of r01 has the mode full_bandwidth, and nvlink_partitions has"
+            " adaptive_bandwidth.",
+        ),
+        (
+            "switch_multicast_limit",
+            "Switch r01sw1: NVLink partition 32766 of r01 has a multicast limit of 16, and nvlink_partitions has 20.",
+        ),
+    ]
+    # A limit of 0 is a fault where it is not wanted, and an older release has another word for the mode.
+    report = replace(report, partitions=(rows[0]._replace(multicast_limit=0, mode="user_action"), *rows[1:]))
+    assert failures(r01={**whole, "multicast_limit": 0, "resiliency": "user_action_required"}) == []
+    assert [code for code, _message in failures(r01=whole)] == ["switch_multicast_limit"]
 
 
 JSON = st.recursive(
