@@ -72,7 +72,11 @@ def test_the_page_of_the_switches_is_followed_and_a_fault_is_named(rack: Switche
     assert (verdict(shell)["failures"], verdict(shell)["layers"]["switch"]) == ([], "checked")
     assert "all layers agree" in shell.reported
     [command] = pages.commands(PAGE)
-    rack.fault(health="DEGRADED")
+    rack.fault(mcast_limit="16")
+    wanted = {"r01": {"r01": {"trays": "r01t[01-04]", "multicast_limit": 1024, "resiliency": "adaptive_bandwidth"}}}
+    shell.type(f"{command} -e '{json.dumps({'nvlink_partitions': wanted})}'")
+    assert [row["code"] for row in verdict(shell)["failures"]] == ["switch_partition_mode", "switch_multicast_limit"]
+    rack.fault(health="DEGRADED", mcast_limit="1024")
     shell.type(command)
     assert [row["code"] for row in verdict(shell)["failures"]] == ["switch_partition_degraded"]
     assert "warning switch switch_partition_degraded: Switch r01sw1: NVLink partition 32766" in shell.reported
@@ -119,6 +123,14 @@ def test_the_gpus_of_a_rack_follow_its_switch(lab: LabFactory, tmp_path: Path) -
         wait_until(
             lambda: "<cliqueId>5</cliqueId>" in racks.exec("r01t01", "nvidia-smi", "-q", "-x").stdout, "it joins"
         )
+        # As a witness of discover the switch is quoted beside the GPUs, and places no tray.
+        before = (tmp_path / "fabric.json").read_bytes()
+        sources = json.dumps({"fabric_sources": ["ansible_facts", "nvue"]})
+        made.type(f"ansible-playbook -i hosts.yml rackscale.nvlink.discover -e '{sources}'")
+        assert (tmp_path / "fabric.json").read_bytes() == before
+        found = json.loads((tmp_path / "fabric.state.json").read_text())["findings"]
+        [text] = [row["message"] for row in found if row["code"] == "sources_disagree"]
+        assert "lists GPUs of r01t01 of NVLink domain r01 in NVLink partition 5 and 32766, and the GPUs report" in text
 
 
 def _places(racks: RunningLab) -> list[int]:

@@ -35,6 +35,8 @@ LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest",
 TRAY_SOURCES: tuple[str, ...] = ("ssh",)
 # Sources that observe no tray themselves and only add to the observations of others.
 HINTS: tuple[str, ...] = ("slurm",)
+# A source that adds findings about what others observe, with hosts of the inventory: of the module fabric_file alone.
+EVIDENCE = "nvue"
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
 

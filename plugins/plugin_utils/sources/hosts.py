@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sh
 
 _UNDER_OWN_NAME = {"fabric_file", "imex_network", "slurm_topology_split", "tray_reading"}
 # The others are of the run, or have variables of their own.
-_OTHERS = {"facts", "trays"}
+_OTHERS = {"facts", "moves", "trays"}
 VARIABLES = _UNDER_OWN_NAME | {
     f"fabric_{option}" for option in schemas.arguments(DOCUMENTATION).keys() - _UNDER_OWN_NAME - _OTHERS
 }
@@ -53,7 +53,7 @@ _MIN_LIVE_ANSWER = 50.0
 
 
 def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
-    """The sources of the option, each with its own options, in the order of trust, without the fabric file."""
+    """The sources of the option, each with its own options, in the order of trust: those that observe trays."""
     rows: list[tuple[str, Any]] = []
     for row in given:
         if isinstance(row, Mapping) and len(row) == 1:
@@ -67,10 +67,10 @@ def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
                 f"sources: {shown(named)} is neither a name nor a name with its options; write ssh, or ssh: "
                 "with the options below it"
             )
-    live = [(name, own) for name, own in rows if name != sources.FABRIC_FILE]
+    live = [(name, own) for name, own in rows if name not in (sources.FABRIC_FILE, sources.EVIDENCE)]
     if not live:
         raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
-    sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, *sources.KNOWN))
+    sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, sources.EVIDENCE, *sources.KNOWN))
     for name, own in rows:
         if own is not None and name not in sources.LIVE:
             raise SourceError(f"sources: {name} has no options here; write its name only")
