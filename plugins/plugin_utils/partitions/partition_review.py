@@ -1,0 +1,142 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person reviews before NVLink partitions change: the plans with all that follows them, and a SHA-256. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import (
+    partition_answers,
+    partition_plan,
+    partition_steps,
+    places,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_changes import Changes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import AFTER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import Wish
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
+
+FOLLOWS = ("moved_percent", "clique_shrank", "tray_partitions")
+"""The gates of the fabric file that object to what a person asks for: moves, small cliques, one for each tray."""
+
+
+class Review(TypedDict):
+    """The plans with the names of the planned fabric file. is_due: whether any tray moves."""
+
+    plans: list[partition_plan.Plan]
+    objections: list[str]
+    sha256: str
+    text: list[str]
+    is_due: bool
+
+
+class Planned(TypedDict):
+    """The plans of a run. moves: tray that answers and moves -> its clique ID then."""
+
+    plans: list[partition_plan.Plan]
+    moves: dict[str, int]
+    objections: list[str]
+
+
+def plan(
+    options: Arguments,
+    wanted: Mapping[str, Wish],
+    changes: Changes,
+    seen: partition_plan.Seen,
+    known: Mapping[str, Sequence[places.Gpu]],
+    listed: Callable[[str], Sequence[nvue.Partition] | None],
+) -> Planned:
+    """Plan each domain of the changes.
+
+    options: override (gates that do not object) and hosts (trays of the inventory, None where that is not asked).
+    known: tray -> its GPUs. listed: domain -> what its switch lists, None by hand.
+    """
+    made = Planned(plans=[], moves={}, objections=[])
+    for domain, journal in changes.journals.items():
+        rows = listed(domain)
+        own = replace(seen, partitions=rows, places=places.locate(known, rows or ()), put=journal.put)
+        found, objections = partition_plan.make(domain, wanted[domain], changes.fabric, own, journal.used, journal.made)
+        made["plans"].append(found)
+        made["moves"].update(found["clique_ids"])
+        made["objections"] += [one.message for one in objections if one.gate not in options["override"]]
+        if options["hosts"] is not None and found["moved"] and not {*found["affected"]} & {*options["hosts"]}:
+            what = f"{folded(found['affected'])} of NVLink domain {domain} would change, and none is in the inventory"
+            made["objections"].append(f"{what}; add them, since only their answers show the new cliques")
+    return made
+
+
+def review(
+    options: Arguments,
+    wanted: Mapping[str, Wish],
+    fabric: Fabric,
+    planned: Fabric,
+    seen: partition_plan.Seen,
+    answers: Mapping[str, Sequence[Object]],
+) -> Review:
+    """The review of the plans in the options of the module partition.
+
+    planned: the fabric file as it would be accepted. answers: controller of Slurm -> what its roles registered.
+    """
+    gates: list[Finding] = options["planned"]["objections"]
+    accepted = [row for row in gates if row["code"] in FOLLOWS]
+    slurm, refusals = partition_answers.of_slurm(answers)
+    lines = [*options["lines"], *slurm]
+    objections, plans, text = [*options["objections"], *refusals], list[partition_plan.Plan](), list[str]()
+    for given in options["plans"]:
+        plan, found = partition_plan.named(given, wanted[given["domain"]], planned)
+        objections += [one.message for one in found]
+        text += partition_plan.text(plan, fabric, planned, seen)
+        plans.append(plan)
+    answering = {tray for plan in plans for tray in plan["clique_ids"]}
+    others = partition_steps.disagreements([(plan, AFTER) for plan in plans], answering, fabric, planned)
+    objections += [
+        f"the next fabric file would not be that of the plan: {row}; run the playbook discover, and plan again"
+        for row in others
+    ]
+    objections += [f"the next fabric file: {row['message']}" for row in gates if row not in accepted]
+    if file := options["planned"].get("proposal_file"):
+        objections.append(
+            f"{file} is a proposal that this change would be merged with; accept or remove it, and plan again"
+        )
+    overridden = {*options["override"], *(row["code"] for row in accepted)}
+    document: Any = partition_plan.reviewed(plans, planned, overridden, lines)
+    sha256 = partition_plan.sha(document)
+    if options["plan"] not in (None, sha256):
+        objections.append(f"partition_plan: the SHA-256 of the plan is {sha256} now; review it again")
+    is_asked = options["scontrol"] is not None or options["kubeconfig"] or options["simulated"]
+    if not is_asked and partition_plan.JOBS not in options["override"]:
+        what = "jobs are not known, since the run has neither a Slurm controller nor an API server of Kubernetes"
+        objections.append(f"{what}; add one, or stop all jobs and set partition_override to {partition_plan.JOBS}")
+    objections = [*map(ended, objections)]
+    text += [
+        *lines,
+        *map(accepted_line, accepted),
+        *objections,
+    ]
+    if options["scontrol"] is None:
+        text.append("No Slurm controller is in the inventory, so no tray is drained, and jobs are not known.")
+    text.append(f"SHA-256 of this plan: {sha256}")
+    is_due = any(plan["moved"] for plan in plans)
+    return Review(plans=plans, objections=objections, sha256=sha256, text=text, is_due=is_due)
+
+
+def accepted_line(row: Finding) -> str:
+    """A gate that objects, and that the plan takes along."""
+    return f"accepted: {row['code']} ({row['message'].partition(';')[0]})"
+
+
+def signing(is_required: bool) -> list[str]:
+    """What a plan says where a fabric file must be signed."""
+    what = "the run ends when it has accepted the next fabric file, and the trays stay drained"
+    return [f"{signature.VARIABLE} is set: {what}; sign it, then run partition again"] if is_required else []

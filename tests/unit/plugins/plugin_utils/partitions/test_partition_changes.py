@@ -1,0 +1,232 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of open changes in their journals, and runs that meet or are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import REFUSED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, switching
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_changes import Changes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
+    BEFORE,
+    PUT_BACK,
+    STEPS,
+    Journal,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from .memory_switch import NOW, SHA
+from .partition_world import Rack
+
+FABRIC = fabrics.fabric(racks=2, trays=4, split=())
+OWN = os.getpid()
+
+
+class Site:
+    """A journal for each of two domains; each task of a run reads them again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rack = folder, Rack(FABRIC)
+
+    @property
+    def changes(self) -> Changes:
+        return self.by("nvue")
+
+    def by(self, by: str) -> Changes:
+        paths = {domain: str(self.folder / f"fabric.partition-{domain}.jsonl") for domain in ("r01", "r02")}
+        return Changes(FABRIC, {domain: Journal(path, domain, lambda: NOW) for domain, path in paths.items()}, by)
+
+    def plan(self, by: str = "nvue") -> Plan:
+        plan, objections = self.rack.plan("2x2", by)
+        assert objections == []
+        return plan
+
+    def both(self) -> tuple[Plan, Plan]:
+        """The same plan of two domains."""
+        plan = self.plan()
+        return plan, cast(Plan, json.loads(json.dumps(plan).replace("r01", "r02")))
+
+    def confirm(self, *plans: Plan, rollback: bool = False) -> None:
+        self.changes.confirm(plans, SHA, rollback, NOW, OWN)
+
+    def due(self) -> list[str]:
+        return [step for step in STEPS if self.changes.opened(step)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def find(domain: str) -> nvue.Switch:
+    raise AssertionError(f"no switch of {domain} is asked")
+
+
+def test_each_step_is_due_until_it_has_ended_well(site: Site) -> None:
+    site.confirm(site.plan())
+    for step in STEPS:
+        assert step in site.due()
+        assert site.changes.affected(step) == ["r01t01", "r01t02", "r01t03", "r01t04"]
+        assert site.changes.begin(step)
+        with pytest.raises(PartitionError, match=r"it hangs; the trays stay drained: run partition again .*rollback"):
+            site.changes.end(step, "it hangs")
+        assert step in site.due()
+        assert site.changes.begin(step)
+        assert site.changes.end(step, "")
+        # A tray may be resumed by somebody between its drain and the switch.
+        assert ("drain" in site.due()) == (step in ("drain", "imex"))
+        assert (site.changes.affected(step) == []) == (step not in site.due())
+    text, failure = site.changes.report(["r01t01", "r01t02", "r01t03"], OWN)
+    assert text == [
+        "NVLink domain r01: 4 trays moved.",
+        "1 tray (r01t04) did not answer and stays drained; return it with the playbook resume.",
+    ]
+    assert (failure, site.changes.opened()) == ("", [])
+
+
+def test_a_change_that_is_turned_back_waits_for_the_cliques_of_before(site: Site) -> None:
+    plan = site.plan()
+    site.confirm(plan)
+    assert site.changes.clique_ids("gpus") == plan["clique_ids"]
+    [line] = site.changes.going_on(["r01"], rollback=True)
+    assert "it goes back on with: drain, imex, switch" in line
+    site.confirm(rollback=True)
+    assert set(site.changes.clique_ids("gpus").values()) == {32766}
+    [(journal, _plan)] = site.changes.opened()
+    assert journal.target == BEFORE
+    site.changes.require_agreed(FABRIC, site.changes.affected())
+
+
+def test_a_fabric_file_with_other_places_is_not_accepted(site: Site) -> None:
+    plan = site.plan()
+    site.confirm(plan)
+    site.changes.require_agreed(site.rack.planned(plan), site.changes.affected())
+    with pytest.raises(PartitionError, match=r"would not be that of the plan \(r01t01 would be in clique r01 "):
+        site.changes.require_agreed(FABRIC, site.changes.affected())
+
+
+def test_a_person_changes_the_switch_by_hand(site: Site) -> None:
+    site.confirm(site.plan("hand"))
+    text = site.changes.switch(find, 1, print, NOW)
+    assert text[0].startswith("Set the NVLink partitions of r01 on its switch now")
+    assert "switch" not in site.due()
+    # Until the GPUs report them, also for a run that goes on.
+    assert site.changes.switch(find, 1, print, NOW) == text
+    site.changes.begin("gpus")
+    site.changes.end("gpus", "")
+    assert site.changes.switch(find, 1, print, NOW) == []
+
+
+def test_a_change_that_the_switch_does_not_end_goes_on_by_hand(site: Site) -> None:
+    plan = site.plan()
+    site.confirm(plan)
+    site.confirm(rollback=True)
+    text = site.by("hand").switch(find, 1, print, NOW)
+    assert any(line.endswith(": r01t[01-04]") for line in text)
+    assert "switch" not in site.due()
+    # The plan is as it was, and a later run may ask the switch again.
+    [(journal, found)] = site.changes.opened()
+    assert (found, journal.change[-1]["detail"]) == (plan, "by hand")
+
+
+def test_a_domain_that_fails_on_its_switch_stops_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.confirm(*site.both())
+
+    def converge(_switch: object, plan: Plan, *_rest: object) -> switching.End:
+        refused = switching.End(switching.UNKNOWN, f"{plan['domain']} does not answer")
+        return refused if plan["domain"] == "r01" else switching.End(switching.DONE)
+
+    monkeypatch.setattr(switching, "converge", converge)
+    said = list[str]()
+    with pytest.raises(PartitionError, match=r"^r01 does not answer; each of r01 and r02 .* -e partition_domains$"):
+        site.changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, said.append, NOW)
+    assert [journal.domain for journal, _plan in site.changes.opened("switch")] == ["r01"]
+    assert said == ["The switch has the partitions of NVLink domain r02 now."]
+
+
+def test_each_domain_waits_for_its_own_gpus(site: Site) -> None:
+    plan, other = site.both()
+    site.confirm(plan, other)
+    found = {tray: ("u", number) for tray, number in other["clique_ids"].items()}
+    with pytest.raises(PartitionError, match=r"^r01t\[01-04\] did not answer; the trays stay drained: "):
+        site.changes.end("gpus", "", found)
+    assert [journal.domain for journal, _plan in site.changes.opened("gpus")] == ["r01"]
+
+
+def test_each_change_that_was_put_back_is_reported(site: Site) -> None:
+    site.confirm(*site.both())
+    for journal, plan in site.changes.opened():
+        journal.write("switch", REFUSED, code="create 1", detail=f"no {plan['domain']}")
+        journal.turn_back(PUT_BACK)
+    before = "The partitions of NVLink domain {0} are as before, and its trays in service: no {0}."
+    assert site.changes.report([], OWN)[1] == " ".join(map(before.format, ("r01", "r02")))
+
+
+def test_of_two_runs_one_is_refused(site: Site) -> None:
+    [path, _other] = [journal.path for journal in site.changes.journals.values()]
+    assert site.changes.in_use([str(site.folder / "fabric.json")], OWN) == []
+    # The parent of this process lives as long as it does.
+    storage.mark(path, NOW, os.getppid())
+    [sentence] = site.changes.in_use([], OWN)
+    assert sentence.startswith(f"{path} is in use by pid {os.getppid()}")
+    with pytest.raises(PartitionError, match="is in use by pid"):
+        site.confirm(site.plan())
+    assert site.changes.opened() == []
+
+
+def test_a_plan_that_waited_for_its_yes_is_not_begun_twice_or_beside_another_run(site: Site) -> None:
+    plan, other = site.plan(), str(site.folder / "fabric.json")
+    storage.mark(other, NOW, os.getppid())
+    with pytest.raises(PartitionError, match="is in use by pid"):
+        site.changes.confirm([plan], SHA, False, NOW, OWN, [other])
+    assert site.changes.opened() == []
+    site.confirm(plan)
+    with pytest.raises(PartitionError, match="a change of the partitions of r01 has begun; run partition again"):
+        site.confirm(plan)
+    [(journal, _plan)] = site.changes.opened()
+    assert [line["step"] for line in journal.lines] == ["plan"]
+    # Whoever refuses leaves no mark.
+    assert site.changes.in_use([], os.getppid()) == []
+
+
+def test_a_process_whose_run_was_killed_sends_nothing_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.confirm(site.plan())
+    path, seen = site.changes.journals["r01"].path, list[str]()
+
+    def converge(_switch: object, _plan: object, _journal: object, _wait: float, say: switching.Say) -> switching.End:
+        say("1 of 8")
+        # Its mark refuses any other run meanwhile.
+        storage.unmark(path, os.getppid())
+        seen.append(storage.held(path, os.getppid()))
+        monkeypatch.setattr(os, "getppid", lambda: 1)
+        say("2 of 8")
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(switching, "converge", converge)
+    lines = list[str]()
+    with pytest.raises(PartitionError, match="has been killed"):
+        site.changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, lines.append, NOW)
+    assert lines == ["1 of 8"]
+    assert f"pid {OWN}" in seen[0]
+    assert site.due()[0] == "drain"
+
+
+def test_a_run_that_ends_by_an_error_leaves_no_mark(site: Site) -> None:
+    site.confirm(site.plan())
+    path = site.changes.journals["r01"].path
+    for goes_on, is_held in ((True, True), (False, False)):
+        with pytest.raises(PartitionError), site.changes.unmarked_by_failure(OWN, goes_on):
+            site.changes.end("imex", "it hangs")
+        # As another process sees it.
+        assert bool(storage.held(path)) == is_held
+    assert site.changes.opened()
