@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import open_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import (
     RepairError,
@@ -59,7 +60,7 @@ class ActionModule(ControllerAction):
             )
         paths = (self.path, progress_file.marked(self.path, options["state_dir"]), record.path)
         blockers = [f"{path} is in use by {holder}" for path in paths if (holder := storage.held(path, own))]
-        blockers += self._stopped()
+        blockers += [*open_changes.sentences(self.path, options["state_dir"]).values(), *self._stopped()]
         made = plan.make(verdict, self.fabric, self.nodes, record.lines, settings, blockers, record.now)
         text, applies = plan.text(made), options["apply"] and not self._task.check_mode
         if self.nodes is None and made.rows:

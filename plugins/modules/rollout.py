@@ -239,7 +239,8 @@ trays:
   description:
     - The selected trays. With O(state=planned) the trays of all waves in order, which the role puts into the group
       C(nvlink_rollout), the hosts of the play of the waves.
-  returned: with O(state=planned) and O(state=selected)
+    - With O(state=reported) those of RV(unfinished) that have not passed.
+  returned: with O(state=planned), O(state=selected) and O(state=reported)
   type: list
   elements: str
   sample: [r01t01, r01t02]

@@ -13,6 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, FAILED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.pods import is_of_a_job
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
@@ -78,19 +79,10 @@ def _is_ours(state: str, incident: Incident) -> bool:
 
 
 def with_pods(results: Any) -> Iterator[str]:
-    """The trays on whose nodes a pod of a job is, or whose pods could not be read; of a loop over rows with a tray.
-
-    Pods of a DaemonSet and of the kubelet itself run on every node.
-    """
+    """The trays on whose nodes a pod of a job is, or whose pods could not be read; of a loop over rows with a tray."""
     for row in map(mapped, as_list(results)):
-        if problem(row) or any(map(_is_of_a_job, as_list(row.get("resources")))):
+        if problem(row) or any(map(is_of_a_job, as_list(row.get("resources")))):
             yield str(mapped(row.get("item")).get("tray"))
-
-
-def _is_of_a_job(pod: Any) -> bool:
-    owners = map(mapped, as_list(mapped(mapped(pod).get("metadata")).get("ownerReferences")))
-    is_of_node = any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
-    return not is_of_node and mapped(mapped(pod).get("status")).get("phase") not in ("Succeeded", "Failed")
 
 
 def problems(results: Any, trays: Iterable[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import open_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, record, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.record import Record
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ne
 
 # The play that changes the trays has them from this group, which the role fills.
 GROUP = "nvlink_rollout"
+PARTITION = "partition"
 
 
 def plan(
@@ -31,6 +33,8 @@ def plan(
     if not steps:
         hint = nearest(rollout, options["known"])
         raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own{hint}, or set rollout_steps")
+    if rollout == PARTITION and not options["trays"]:
+        raise RolloutError("rollout partition: it has no trays; run the playbook partition, which names them")
     if "hook" in steps:
         settings["hook"] = _hook(str(settings.get("hook") or ""))
     path = fabric_file.required(options["fabric_file"])
@@ -46,6 +50,11 @@ def plan(
             " change; check --limit, the inventory and the fabric file"
         )
     trays = [tray for wave in planned for members in wave.values() for tray in members]
+    # That of the playbook partition is a step of the change.
+    changing = {} if rollout == PARTITION else open_changes.sentences(path, options["state_dir"])
+    for clique in {fabric.trays[tray]["clique"] for tray in trays} if changing else ():
+        if why := changing.get(fabric.cliques[clique]["domain"]):
+            raise RolloutError(f"rollout {rollout}: {why}, or leave its trays out with --limit")
     earlier = groups.get(GROUP)
     # Ansible removes no host from a group, and the order of the group is that of the waves.
     if earlier and list(earlier) != trays:

@@ -105,13 +105,16 @@ def reported(run: Record, task: Task) -> Result:
     # A tray in repair fails no run before its date.
     known = set(task.settings["acknowledged"])
     left = [name for name, row in run.cliques.items() if not row["trays"] or row["trays"].keys() - known]
+    members = {name: [tray for tray, row in run.trays.items() if row[0] == name] for name in left}
+    trays = [tray for name in left for tray in run.cliques[name]["trays"] or members[name]]
     text = summary.of_rollout(task.rollout, run.finished, left, task.check_mode)
     if {"drain", "resume"} & set(task.settings["steps"]) and not task.settings.get("slurm_controller"):
         text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
     message = f"The rollout {task.rollout} is complete."
     if left:
         message = progress_file.summary(run.cliques, run.progress_file, task.rollout)
-    return {"failed": bool(left) and task.options["fail"], "unfinished": left, "text": text, "msg": message}
+    is_failed = bool(left) and task.options["fail"]
+    return {"failed": is_failed, "unfinished": left, "trays": trays, "text": text, "msg": message}
 
 
 OF_TRAY = {"observed": observed, "passed": passed, "failed": failed}

@@ -15,6 +15,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.repair import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line, append
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import STEPS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.repair import world
@@ -193,6 +194,16 @@ def test_a_stop_file_and_another_run_stop_all(site: Site, tmp_path: Path, monkey
     # A process that lives, as that of a rollout.
     storage.mark(str(tmp_path / "fabric.json"), "2026-11-29T19:15:00Z", 1)
     assert "is in use by pid 1" in site.plan()["plan"][0]["brake"]
+
+
+def test_nothing_is_repaired_while_partitions_are_changed(site: Site, tmp_path: Path) -> None:
+    steps = [("plan", "done"), ("drain", "done"), ("end", "done")]
+    for step, state in steps:
+        row = {"step": step, "state": state, "incident": "0" * 12, "at": "2026-11-29T19:15:00Z", "subject": "r01"}
+        append(str(tmp_path / "fabric.partition-r01.jsonl"), [Line(**row, code="", detail="{}")])
+        made = site.plan(apply=False)
+        assert made["plan"][0]["allowed"] is (step == "end")
+        assert ("partitions of NVLink domain r01 are being changed" in made["plan"][0]["brake"]) is (step != "end")
 
 
 def test_of_two_runs_that_begin_at_the_same_time_none_acts_with_the_other(

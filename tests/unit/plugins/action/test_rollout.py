@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from ansible import constants
+from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.rollout import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line, append
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 TRAYS = ["r01t01", "r01t02", "r02t01", "r02t02"]
@@ -41,6 +43,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any
     planned()
     start.planned = planned
     return start
+
+
+def test_no_wave_changes_trays_whose_partitions_are_being_changed(run: Any, tmp_path: Path) -> None:
+    options = {"state": "planned", "fabric_file": str(tmp_path / "fabric.json"), "settings": {"steps": ["imex"]}}
+    row = {"incident": "0" * 12, "at": "2026-11-29T19:15:00Z", "subject": "r01", "code": "", "detail": "{}"}
+    append(str(tmp_path / "fabric.partition-r01.jsonl"), [Line(step="plan", state="done", **row)])
+    with pytest.raises(
+        AnsibleActionFail, match=r"^rollout imex: the partitions of NVLink domain r01 are being changed"
+    ):
+        run("localhost", rollout="imex", **options)
+    # Those of another domain, and as a step of that change.
+    assert run("localhost", rollout="imex", trays="r02", **options)["trays"] == TRAYS[2:]
+    assert run("localhost", rollout="partition", trays="r01", **options)["trays"] == TRAYS[:2]
+    # None of its trays answers.
+    with pytest.raises(AnsibleActionFail, match=r"^rollout partition: it has no trays"):
+        run("localhost", rollout="partition", **options)
 
 
 def test_a_clique_whose_change_would_be_refused_is_not_drained(run: Any) -> None:
@@ -86,9 +104,16 @@ def test_a_tray_in_repair_fails_no_run_and_is_no_more_in_repair_when_it_is_resum
         for tray in TRAYS:
             assert tray == dead or run(tray, state="passed")["passed"]
         run(TRAYS[0], state="finished")
-        assert run("localhost", state="reported")["failed"] is failed
+        reported = run("localhost", state="reported")
+        assert (reported["failed"], reported["trays"]) == (failed, [dead] if failed else [])
         left = json.loads((tmp_path / "fabric.state.json").read_text()).get("acknowledged", {})
         assert list(left) == ([] if failed else ["r01t01"])
+
+
+def test_no_tray_of_a_clique_that_did_not_start_has_passed(run: Any) -> None:
+    run(TRAYS[0], state="inspected", unchanged=TRAYS[:2])
+    reported = run("localhost", state="reported", fail=False)
+    assert (reported["unfinished"], reported["trays"]) == (["r02"], TRAYS[2:])
 
 
 def test_a_rollout_marks_its_run_until_it_is_reported(run: Any, tmp_path: Path) -> None:
