@@ -214,6 +214,8 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     if result.error_messages:
         if not isinstance(result.errors[0], ArgumentTypeError):
             yield place, what + nearest(value, filter(None, map(str, choices or ())))
+        elif kind == "dict" and "example" in spec:
+            yield place, f"""is not a dictionary, write such as -e '{{"{place}": {spec["example"]}}}'"""
         else:
             yield place, f"{'is not a dictionary' if kind == 'dict' else what}, write {_EXPECTED[kind]}"
         return

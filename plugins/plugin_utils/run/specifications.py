@@ -53,17 +53,19 @@ class RunCheck:
 
     tags: those of its plays and tasks. alone: the tags of parts that do something else than the playbook, whose
     variables begin with the tag. localhost: whether --limit must leave localhost, where Ansible drops a play otherwise.
-    plan: whether it plans the phases of site, which itself requires trays. required: they must be set. patterns: they
-    match a host of this run. inventory_patterns: they match one of the inventory. optional_patterns: likewise, where
-    they are set. fabric_variable: the path of the fabric file in a role, which must exist and be valid, read as the
-    first host of the patterns has it. files: paths, or several between colons. trays: hostlists of trays, cliques and
-    domains of the fabric file, or of hosts of the inventory. placed: of the fabric file alone. renames: pairs OLD:NEW.
-    cases: other values of all these where a variable is, or as a list contains, one of the values in `when`.
+    whole: whether --limit is refused, since no play may be dropped and no tray be left out. plan: whether it plans the
+    phases of site, which itself requires trays. required: they must be set. patterns: they match a host of this run.
+    inventory_patterns: they match one of the inventory. optional_patterns: likewise, where they are set.
+    fabric_variable: the path of the fabric file in a role, which must exist and be valid, read as the first host of the
+    patterns has it. files: paths, or several between colons. trays: hostlists of trays, cliques and domains of the
+    fabric file, or of hosts of the inventory. placed: of the fabric file alone. renames: pairs OLD:NEW. cases: other
+    values of all these where a variable is, or as a list contains, one of the values in `when`.
     """
 
     tags: Sequence[str] = ()
     alone: Sequence[str] = ()
     localhost: bool = True
+    whole: bool = False
     plan: bool = False
     required: Sequence[str] = ()
     patterns: Sequence[str] = ()

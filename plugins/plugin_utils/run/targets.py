@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from ansible.errors import AnsibleUndefinedVariable
 from ansible.inventory.manager import split_host_pattern
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
@@ -137,9 +138,10 @@ def problems(
     yield from (row for name, row in missing_files(check, run) if name in extra)
     trays_of = run.value("nvlink_fabric_file") or "the source of the trays in the inventory"
     yield from named_like_groups(run, str(trays_of))
+    if check.whole and run.limit:
+        yield f"--limit {run.limit}: this playbook needs all controllers and trays of its domains; leave --limit out"
     yield from wrong_limit(run, split_host_pattern(run.limit) if run.limit else [], check.localhost)
-    for name in check.required:
-        yield wrong_value(name, fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name))
+    yield from (missing(name, run, on_host) for name in check.required)
     for name in check.renames:
         yield wrong_pairs(name, run.value(name))
     # The plan names the variable of site, and a run of Slurm alone needs no tray.
@@ -164,6 +166,18 @@ def problems(
     fabric = fabric_file.load(absolute(given)) if given and os.path.exists(absolute(given)) else Fabric()
     for name, placed in names.items():
         yield wrong_trays(run, fabric, name, run.value(name), placed)
+
+
+def missing(name: str, run: Run, on_host: Callable[[str, str], Any]) -> str:
+    """One sentence about a variable that must be set; empty if it is. on_host: as of problems()."""
+    try:
+        wrong = wrong_value(name, fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name))
+    except AnsibleUndefinedVariable as error:
+        # Ansible names what a template asks for, and not the variable that has the template.
+        return f"{name}: {str(error).splitlines()[0]}; define that, or correct the template"
+    firsts = (hosts[0] for hosts in run.groups.values() if wrong and hosts)
+    host = next((host for host in firsts if on_host(host, name)), "")
+    return f"{wrong}, or move it from {host} to the group all, since localhost reads it" if host else wrong
 
 
 def missing_files(check: RunCheck, run: Run) -> Iterator[tuple[str, str]]:
@@ -259,7 +273,9 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
 def wrong_value(name: str, value: object) -> str:
     """One sentence about a variable that must be set; empty if it is."""
     if value is None or value in ("", [], {}):
-        return f"{name}: is not set; add -e {name}={VARIABLES[name]['example']}"
+        example = VARIABLES[name]["example"]
+        given = f"""'{{"{name}": {example}}}'""" if VARIABLES[name].get("type") == "dict" else f"{name}={example}"
+        return f"{name}: is not set; add -e {given}"
     return ""
 
 

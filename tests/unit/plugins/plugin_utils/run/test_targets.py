@@ -6,19 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import targets
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import PATTERNS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS, PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import Run
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 PLAYBOOKS = CHECKOUT / "playbooks"
-WITHOUT_VARIABLE = ("localhost", "localhost:all", "nvlink_rollout", "nvlink_repair", "nvlink_repair_spare")
+WITHOUT_VARIABLE = (
+    "localhost",
+    "localhost:all",
+    "nvlink_partition",
+    "nvlink_partition_asked",
+    "nvlink_repair",
+    "nvlink_repair_spare",
+    "nvlink_rollout",
+)
 GROUPS = {
     "all": ["ctl", "r01t01", "r01t02"],
     "slurm_controller": ["ctl"],
@@ -191,3 +200,21 @@ def test_a_switch_is_no_tray_and_in_no_pattern_of_trays() -> None:
         "fabric_hosts: 'all' has sw1 of the group nvlink_switches, to which Ansible does not connect;"
         " write all:!nvlink_switches"
     )
+
+
+def test_a_run_that_changes_whole_domains_refuses_a_limit() -> None:
+    check = CHECKS["partition"]
+    assert check.files == ["verdict_file"]
+    sentence = next(targets.problems(check, run("localhost,r01t01"), lambda _host, _name: None, (), False))
+    assert sentence.startswith("--limit localhost,r01t01: this playbook needs all controllers and trays")
+    found = targets.problems(check, run(), lambda _host, _name: None, (), False)
+    assert [text for text in found if "--limit" in text] == []
+
+
+def test_a_variable_that_trays_have_and_localhost_reads_is_found_there() -> None:
+    def found(name: str) -> str:
+        check = replace(CHECKS["partition"], fabric_variable="")
+        return next(filter(None, targets.problems(check, run(), lambda host, _name: host == name, (), False)))
+
+    assert found("").startswith("nvlink_partitions: is not set; add -e ")
+    assert found("r01t01") == f"{found('')}, or move it from r01t01 to the group all, since localhost reads it"
