@@ -1,0 +1,90 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the action partition asks before GPUs move, and what an error leaves; plugin_utils/partitions tests the rest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.action.partition import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import journals
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.partitions.partition_world import Rack
+
+FABRIC = fabrics.fabric(racks=1, trays=4, split=())
+NOW = "2026-11-30T00:00:00Z"
+NODE = "NodeName={} State={} Reason=nvlink: partition [root@2026-11-30T00:00:00]"
+
+
+@pytest.fixture
+def run(tmp_path: Path, run_action: Any) -> Any:
+    """run(state=..., ...) as a task of the playbook, with an open change that a person makes on the switch."""
+    path = tmp_path / "fabric.json"
+    path.write_bytes(fabric_file.serialise(FABRIC))
+    journal = journals(str(path), ["r01"], None, lambda: NOW)["r01"]
+    plan, _objections = Rack(FABRIC).plan("2x2", "hand")
+    journal.open("0" * 64, {**plan})
+    # The parent of a task's process is that of the run.
+    storage.mark(journal.path, NOW, os.getppid())
+
+    def start(**options: Any) -> dict[str, Any]:
+        options = {"fabric_file": str(path), "domains": ["r01"], **options}
+        return run_action(ActionModule, task_vars={"hostvars": {}}, **options)
+
+    start.journal = journal.path
+    return start
+
+
+def test_a_step_that_fails_ends_the_run_without_its_mark(run: Any) -> None:
+    with pytest.raises(AnsibleActionFail, match="it hangs; the trays stay drained"):
+        run(state="ended", step="drain", results=[{"failed": True, "msg": "it hangs"}])
+    assert storage.held(run.journal) == ""
+
+
+@pytest.mark.parametrize(
+    ("states", "jobs", "sentence"),
+    [
+        (["IDLE+DRAIN"] * 3 + ["IDLE"], [], "r01t04 is not drained any more"),
+        (["IDLE+DRAIN"] * 4, ["7 r01t02"], "since the drain 7 runs on r01t02"),
+    ],
+)
+def test_no_gpu_moves_that_a_job_may_use(run: Any, states: list[str], jobs: list[str], sentence: str) -> None:
+    scontrol = [NODE.format(FABRIC.trays[tray]["slurm_node"], state) for tray, state in zip(FABRIC.trays, states)]
+    with pytest.raises(AnsibleActionFail, match=sentence):
+        run(state="switched", scontrol=scontrol, squeue=jobs)
+    # It is drained again, and then the switch is changed.
+    drained = [line.replace("State=IDLE ", "State=IDLE+DRAIN ") for line in scontrol]
+    assert run(state="begun", step="drain", scontrol=drained)["trays"] == [*FABRIC.trays]
+    assert "on its switch now" in run(state="switched", scontrol=drained, squeue=[])["text"][0]
+    assert run(state="begun", step="drain")["trays"] == []
+
+
+def test_what_differs_and_is_not_asked_for_is_not_said_to_be_as_wanted(tmp_path: Path, run_action: Any) -> None:
+    path = tmp_path / "fabric.json"
+    path.write_bytes(fabric_file.serialise(fabrics.fabric(racks=2, trays=4, split=())))
+    options = {"fabric_file": str(path), "state": "named", "wish": {"r01": "2x2", "r02": "default"}, "only": ["r02"]}
+    named = run_action(ActionModule, task_vars={"hostvars": {}}, **options)
+    assert named["domains"] == []
+    assert named["text"][0].startswith("The trays of r02 are in the partitions of nvlink_partitions")
+
+
+def test_an_open_change_needs_no_wish_that_fits_the_trays(run: Any) -> None:
+    wish = {"r01": "3x9"}
+    for options in ({"wish": wish}, {"rollback": True}, {"only": ["r01"], "plan": "0" * 64}):
+        named = run(state="named", **options)
+        assert (named["domains"], named["is_new"], len(named["text"])) == (["r01"], False, 1)
+    with pytest.raises(AnsibleActionFail, match="partition_plan: of r01 the change 000000000000 has begun"):
+        run(state="named", wish=wish, plan="1" * 64)
+
+
+def test_a_fabric_file_that_has_changed_since_its_plan_begins_no_change(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.json has changed since the plan; plan again"):
+        run(state="confirmed", base="0" * 64)
+    digest = fabric_file.digest((tmp_path / "fabric.json").read_bytes())
+    assert run(state="confirmed", base=digest)["trays"] == run(state="confirmed")["trays"] == [*FABRIC.trays]
