@@ -31,7 +31,7 @@ RUN_BY = {
     ),
 }
 # An operator replaces it with the sha256 that the last run printed.
-PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
+PLACEHOLDER = re.compile(r"SHA_THAT_(?:DISCOVER|PARTITION)_PRINTED")
 # A word of a shown result that differs from run to run: a part left out, a date, a folder, seconds, a job's tray.
 _VARIES = re.compile(r"\.\.\.|^\d{4}-\d\d-\d\d|^/srv/|^\d+\.\d+,$|^r01t\d\d$")
 # accept that names no proposal and no edit.
@@ -106,9 +106,7 @@ class Shell:
 
     def filled(self, command: str) -> str:
         """The command with the sha256 that the last run printed."""
-        if PLACEHOLDER not in command:
-            return command
-        return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.reported)[-1])
+        return PLACEHOLDER.sub(lambda _found: re.findall(r"\b[0-9a-f]{64}\b", self.reported)[-1], command)
 
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
         """What a command printed, which must succeed; one that asks gets a terminal and a yes."""

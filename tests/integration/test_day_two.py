@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -391,14 +392,20 @@ def test_a_tray_is_renamed_and_then_removed(whole: Site) -> None:
     (whole.folder / "hosts.yml").write_text(hosts)
 
 
-def test_two_partitions_are_joined(whole: Site) -> None:
-    drain, discover, accept, commit, resume = pages.commands("docs/day-two/partition.md")
-    whole.type(drain)
-    for tray in ("r01t03", NEW):
-        whole.racks.set(tray, "clique=1")
-    whole.reported = ""
-    for command in (discover, accept, commit, resume):
-        whole.type(command)
+def test_two_partitions_are_joined_by_hand(whole: Site) -> None:
+    check, change, commit, rollback = pages.commands("docs/day-two/partition.md")
+    by_hand = f" -e partition_by=hand -e imex_owner=domain -e '{json.dumps({'nvlink_partitions': {'r01': [4]}})}'"
+    whole.changes_nothing(check + by_hand)
+    assert "no change of NVLink partitions has begun" in whole.fails(rollback + by_hand)
+    journal = whole.folder / "fabric.partition-r01.jsonl"
+    with ThreadPoolExecutor(1) as person:
+        running = person.submit(whole.type, change + by_hand)
+        wait_until(lambda: journal.exists() and '"gpus"' in journal.read_text(), "the run waits for the GPUs", 200)
+        for tray in ("r01t03", NEW):
+            whole.racks.set(tray, "clique=1")
+        running.result()
+    whole.type(commit)
+    assert changed(whole.type(check + by_hand)) == 0
     assert whole.drained() == {}
     assert len({whole.clique(tray) for tray in whole.fabric["trays"]}) == 1
 
