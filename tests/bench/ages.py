@@ -23,6 +23,7 @@ CODE: dict[str, tuple[str, ...]] = {
     "imex": (f"{HOST}/imex",),
     "inventory": ("plugins/inventory", f"{UTILS}/fabric"),
     "placement": (f"{UTILS}/fabric",),
+    "partitions": (f"{UTILS}/partitions", f"{UTILS}/fabric"),
     "slurm": (f"{HOST}/slurm", f"{UTILS}/slurm", "plugins/action", "roles/slurm_topology"),
     "explain": (f"{HOST}/explain",),
     "payload": ("plugins/modules", HOST),

@@ -21,6 +21,7 @@ import ages
 import explain
 import imex
 import live
+import partitioning
 import payload
 import placing
 import runs
@@ -80,6 +81,7 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield imex.NAME, imex.table(options.rounds)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
+        yield partitioning.NAME, partitioning.table(options.racks, options.rounds)
         yield inventory.NAME, inventory.table(options.racks, options.rounds, scratch / inventory.NAME)
 
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import (
+    partition_plan,
+    partition_review,
+    places,
+    wish,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import domain_map, slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -57,6 +65,42 @@ def test_the_readme_shows_the_files_that_the_renderers_write() -> None:
         rows = zip_longest(generated, kept, fillvalue="")
         assert "".join(f"    {left:39}{right}\n" for left, right in rows) in README.read_text("utf-8")
         assert kept == slurm_files.render(accepted.fabric, accepted.state)["slurm/topology.conf"].splitlines()[1:]
+
+
+def test_the_page_of_partitions_shows_the_plan_of_a_split() -> None:
+    now = "2026-11-26T05:00:00Z"
+    options = {"racks": 2, "trays_per_rack": 18, "gpus_per_tray": 4, "seed": 1, "faults": {}}
+    rows = simulation.discover(options, now).observations
+    trays = [row.tray for row in rows]
+    accepted = place(None, None, rows, trays, now, Policy())
+    known = {
+        tray: [places.Gpu((nvue.uid(slot * 4 + gpu),), f"{slot}.1.{gpu}") for gpu in range(4)]
+        for slot, tray in enumerate(trays[:18], 1)
+    }
+    gpus = tuple(nvue.Gpu(f"1.{gpu.place}", gpu.ids[0]) for tray in known.values() for gpu in tray)
+    default = nvue.Partition(places.DEFAULT_CLIQUE, "Default Partition", "healthy", "full_bandwidth", 1024, gpus)
+    observed_now = {row.tray: row.identity for row in rows}
+    seen = partition_plan.Seen([default], places.locate(known, [default]), observed_now)
+    wanted = wish.parse({"r01": "2x9"}, accepted.fabric)["r01"]
+    plan, objections = partition_plan.make("r01", wanted, accepted.fabric, seen, (), ())
+    moved = [
+        replace(row, identity=(row.identity[0], plan["clique_ids"].get(row.tray, row.identity[1])))
+        for row in rows
+        if row.identity
+    ]
+    placement = place(accepted.fabric, accepted.state, moved, trays, now, Policy())
+    planned = placement.fabric
+    plan, more = partition_plan.named(plan, wanted, planned)
+    assert [*objections, *more] == []
+    lines = domain_map.change_map(accepted.fabric, planned, accepted.state)
+    lines += partition_plan.text(plan, accepted.fabric, planned, seen)
+    lines += map(partition_review.accepted_line, placement.objections)
+    page = (CHECKOUT / "docs" / "day-two" / "partition.md").read_text("utf-8")
+    [shown] = re.findall(r"```text\n(.*)SHA-256 of this plan: \.\.\.\n```", page, re.DOTALL)
+    start, end = shown.split("...\n")
+    text = "\n".join(lines) + "\n"
+    assert text.startswith(start)
+    assert text.endswith(end)
 
 
 def test_the_design_names_files_and_functions_that_exist() -> None:
