@@ -219,7 +219,14 @@ def test_planned_places_are_those_that_discover_proposes_after_the_change(
         rack.move(tray, clique_id=clique_id)
     # Each discovery meanwhile gives the cliques the same names, whoever runs it.
     change = Journal(partition_journal.path(str(rack.path), "r01", None), "r01", lambda: "2026-11-29T23:00:00Z")
-    change.open("0" * 64, {**{key: [] for key in Plan.__required_keys__}, "clique_ids": moves})
+    after = [
+        {"id": number, "default": False, "trays": [tray for tray in moves if moves[tray] == number]}
+        for number in {*ids}
+    ]
+    change.open(
+        "0" * 64,
+        {**{key: [] for key in Plan.__required_keys__}, "after": after, "moved": [*moves], "clique_ids": moves},
+    )
     proposed = rack.discover(override=made["gates"])
     assert {**rack.proposed(), "overrides": []} == fabric
     assert planned(rack, moves)["proposal_file"] == proposed["proposal_file"]
