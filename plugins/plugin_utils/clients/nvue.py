@@ -163,9 +163,10 @@ class Switch:
             if error.status is not None and 300 <= error.status < 500:
                 raise
             return Outcome(UNKNOWN, str(error))
-        number, reason = whole(document), _reason(document)
+        number, row = whole(document), mapped(document)
         if number is not None:
             return self._ended(client, number, seconds)
+        reason = sentence(row.get("detail") or row.get("title"), 300)
         return Outcome(REFUSED if reason and answer.status >= 400 else UNKNOWN, reason or "it returned no number")
 
     def _ended(self, client: http.Client, number: int, seconds: float) -> Outcome:
@@ -239,8 +240,3 @@ def uid(value: Any) -> str:
     if _NUMBER.fullmatch(text):
         return f"0x{int(text, 0 if text[:2].lower() == '0x' else 10):016x}"
     return text.lower() if re.fullmatch(r"(?i)GPU-[0-9a-f-]{36}", text) else ""
-
-
-def _reason(document: Any) -> str:
-    row = mapped(document)
-    return sentence(row.get("detail") or row.get("title"), 300)

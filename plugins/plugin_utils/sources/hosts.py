@@ -208,6 +208,19 @@ class Hosts:
         found: Variables = self._hostvars.raw_get(name)
         return found
 
+    def setting(self, host: str, name: str, default: str) -> str | None:
+        """What the site sets for a host; None where the inventory does not have it, or its facts may set it.
+
+        PlacementError for an expression of the site that fails.
+        """
+        variables = self.variables(host)
+        if variables is None or trust.foreign_variables(variables.get("ansible_facts")):
+            return None
+        with contextlib.suppress(OverriddenError):
+            value = self._setting(host, variables, name)
+            return default if value is None else str(value)
+        return None
+
     def _setting(self, host: str, variables: Variables, name: str) -> Any:
         try:
             return self.value(variables, name)

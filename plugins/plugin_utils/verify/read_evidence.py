@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
@@ -14,13 +15,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import lo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import wish
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, wish
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import hosts, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import switch_reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence, shown
 
 
 def reports(options: Arguments, known: hosts.Hosts, results: Mapping[str, Result] | None) -> dict[str, TrayReport]:
@@ -60,8 +61,6 @@ def read(
     cliques = {fabric.trays[tray]["clique"] for tray in reports if tray in fabric.trays}
     domains = {fabric.cliques[clique]["domain"] for clique in cliques} or {*fabric.domains}
     snapshot, problem = _cluster(options)
-    # A shape wants no mode and no limit, and its sizes are of no interest here.
-    named = {name: row for name, row in options["partitions"].items() if isinstance(row, Mapping)}
     return Evidence(
         fabric,
         options["fabric_file"],
@@ -79,8 +78,20 @@ def read(
         else {},
         switches=switch_reading.read(options["switches"], known, fabric, domains) if options["switches"] else None,
         switch_before=mapped(last.get("switch")),
-        wishes=wish.parse(named, fabric) if options["switches"] and named else {},
+        wishes=_wishes(options["partitions"], fabric) if options["switches"] else {},
     )
+
+
+def _wishes(given: Object, fabric: Fabric) -> dict[str, wish.Wish]:
+    """Evidence.wishes; a domain whose trays have changed since stops no other one."""
+    found = dict[str, wish.Wish]()
+    # A shape wants no mode and no limit, and its sizes are of no interest here.
+    for domain in (name for name, row in given.items() if isinstance(row, Mapping)):
+        try:
+            found |= wish.parse({domain: given[domain]}, fabric)
+        except PartitionError as error:
+            Display().warning(f"{error}; the layer switch compares no modes and limits of {shown(domain)}")
+    return found
 
 
 def _controllers(slurm: list[Result], tiers: list[Result]) -> list[Controller]:

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, SWITCH, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import Gpu, is_clique
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import OPTION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import OPTION, trays_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
@@ -47,11 +47,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """The switches of each domain that were read."""
     known = _gpus(evidence)
     for name, reports in (evidence.switches or {}).items():
-        cliques = [clique for clique, row in evidence.fabric.cliques.items() if row["domain"] == name]
-        trays = [tray for clique in cliques for tray in evidence.fabric.members[clique]]
-        rack = Rack(name, only(clique for clique in cliques if evidence.fabric.members[clique]), trays)
-        yield from _switches(rack, reports)
+        trays = trays_of(evidence.fabric, name)
+        rack = Rack(name, only(evidence.fabric.trays[tray]["clique"] for tray in trays), trays)
         primaries = [report for report in reports if report.controller and report.controller.is_primary]
+        yield from _switches(rack, reports, primaries)
         if len(primaries) == 1:
             yield from _partitions(evidence, rack, primaries[0])
             yield from _members(evidence, rack, primaries[0], known)
@@ -69,9 +68,8 @@ def _gpus(evidence: Evidence) -> dict[str, list[Gpu]]:
 # --------------------------------------------------------------------------------------------- switches and controller
 
 
-def _switches(rack: Rack, reports: Sequence[nvue.Report]) -> Iterator[Finding]:
+def _switches(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[nvue.Report]) -> Iterator[Finding]:
     silent = [report for report in reports if report.problem]
-    primaries = [report for report in reports if report.controller and report.controller.is_primary]
     of = f"of NVLink domain {rack.name}"
     if silent:
         which = f"{len(silent)} of {count(len(reports), 'switch', 'switches')} {of} cannot be read"
@@ -157,7 +155,7 @@ def _partitions(evidence: Evidence, rack: Rack, report: nvue.Report) -> Iterator
 def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[str, list[Gpu]]) -> Iterator[Finding]:
     """The partition of each tray's GPUs against the fabric file; what the GPUs report is quoted."""
     found = places.locate({tray: known[tray] for tray in rack.trays if tray in known}, report.partitions)
-    wrong = list(found.doubts.values())
+    wrong, lists = list(found.doubts.values()), f"Switch {report.switch} lists"
     answered = evidence.trays.keys() - found.doubts.keys()
     out = {tray: number for tray, number in found.missing.items() if tray in answered}
     elsewhere: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -170,21 +168,17 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
             parts = " and ".join(map(str, sorted(there)))
             elsewhere[parts, clique, _reported(evidence, tray)].append(tray)
     if wrong:
-        message = (
-            f"Switch {report.switch} lists GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
-        )
+        message = f"{lists} GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
+    gpus_out = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
     if out and (strange := _strange(evidence, rack, report, known)):
         message = (
-            f"Switch {report.switch} lists {count(strange, 'GPU')} with numbers and places that no tray of NVLink"
-            f" domain {rack.name} reports, and not {count(sum(out.values()), 'GPU')} of {folded(out)}."
+            f"{lists} {count(strange, 'GPU')} with numbers and places that no tray of NVLink domain {rack.name}"
+            f" reports, and not {gpus_out}."
         )
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
     elif out:
-        message = (
-            f"Switch {report.switch} lists {count(sum(out.values()), 'GPU')} of {folded(out)} of NVLink domain"
-            f" {rack.name} in no NVLink partition."
-        )
+        message = f"{lists} {gpus_out} of NVLink domain {rack.name} in no NVLink partition."
         yield failure("switch_gpu_unassigned", SWITCH, message, None, rack.clique, trays=[*out])
     if elsewhere:
         texts = [
@@ -193,7 +187,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
             for (parts, clique, reported), trays in elsewhere.items()
         ]
         message = (
-            f"Switch {report.switch} lists {'; it lists '.join(texts[:3])}. The GPUs decide where a job can run now,"
+            f"{lists} {'; it lists '.join(texts[:3])}. The GPUs decide where a job can run now,"
             " the switch what they join after a reset."
         )
         trays = [tray for group in elsewhere.values() for tray in group]

@@ -17,6 +17,7 @@ from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.targets import SWITCHES
@@ -45,12 +46,8 @@ def read(
 ) -> dict[str, list[nvue.Report]]:
     """Domain -> the reports of its switches, of these domains; SourceError for what a person wrote and is wrong."""
     wanted = [(domain, client) for domain, client in clients(names, known, fabric) if domain in domains]
-    found: dict[str, list[nvue.Report]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        reports = pool.map(lambda row: row[1].read(), wanted)
-        for (domain, _switch), report in zip(wanted, reports, strict=True):
-            found.setdefault(domain, []).append(report)
-    return found
+        return equal(pool.map(lambda row: (row[0], row[1].read()), wanted))
 
 
 def clients(names: Sequence[str], known: hosts.Hosts, fabric: Fabric) -> list[tuple[str, nvue.Switch]]:

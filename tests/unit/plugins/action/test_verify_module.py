@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
@@ -79,7 +80,7 @@ def test_the_outputs_of_an_earlier_run_and_empty_files_are_replaced(
 
 
 def test_named_partitions_are_compared_with_those_of_the_switches(
-    tmp_path: Path, run_action: Callable[..., dict[str, Any]]
+    tmp_path: Path, run_action: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = Switches(tmp_path / "switches", simulation.fleet(racks=1, trays_per_rack=2))
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=2, trays=2, split=())))
@@ -97,9 +98,13 @@ def test_named_partitions_are_compared_with_those_of_the_switches(
         for wanted, found in (({"r01": "2x9"}, 0), ({}, 0), ({**named, "r02": [7]}, 1)):
             texts = run(switches=[ONE], partitions=wanted)["text"]
             assert sum("and nvlink_partitions has adaptive_bandwidth" in text for text in texts) == found
-        wrong = {"r01": {"r01": {"trays": "r01t09"}}}
-        with pytest.raises(AnsibleActionFail, match=r"nvlink_partitions\.r01\.r01\.trays: "):
-            run(switches=[ONE], partitions=wrong)
+        # One that fits no more stops neither the run nor another domain.
+        wrong = {"r02": {"r02": {"trays": "r02t09"}}}
+        said = list[str]()
+        monkeypatch.setattr(Display, "warning", lambda _display, text: said.append(text))
+        texts = run(switches=[ONE], partitions={**wrong, **named})["text"]
+        assert sum("and nvlink_partitions has adaptive_bandwidth" in text for text in texts) == 1
+        assert [text.partition(": ")[0] for text in said] == ["nvlink_partitions.r02.r02.trays"]
         # Without a switch nothing is compared.
         assert run(partitions=wrong)["verdict"]["layers"]["switch"].startswith("skipped")
     finally:
