@@ -52,8 +52,14 @@ class ActionModule(ControllerAction):
 
     @functools.cached_property
     def wanted(self) -> dict[str, wish.Wish]:
-        """What the site wants of each domain; a change that has begun does not need it."""
-        return wish.parse(self.options["wish"], self.fabric)
+        """What the site wants of the domains of this run; a change that has begun does not need it."""
+        given, only = self.options["wish"], self.options["only"] or self.options["domains"]
+        return wish.parse({domain: given[domain] for domain in only if domain in given} or given, self.fabric)
+
+    @functools.cached_property
+    def nodes(self) -> dict[str, str]:
+        """Tray -> its state in Slurm now."""
+        return node_states.of_scontrol(self.options["scontrol"] or (), self.fabric)
 
     def act(self, task_vars: Variables) -> Result:
         _validation, self.options = self.validate_argument_spec(argument_spec=OPTIONS)
@@ -65,8 +71,7 @@ class ActionModule(ControllerAction):
         self.fabric, self.base = fabric_file.parse(data, self.path), fabric_file.digest(data)
         domains = options["domains"] or [*self.fabric.domains]
         self.changes = Changes(self.fabric, journals(self.path, domains, folder, _now), options["by"])
-        # The playbook repeats the begin of a step, and ends with whatever else fails.
-        with self.changes.unmarked_by_failure(os.getppid(), goes_on=options["state"] == "begun"):
+        with self.changes.unmarked_by_failure(os.getppid(), options["state"], options["step"]):
             return dict(getattr(self, f"_{options['state']}")())
 
     def _named(self) -> Result:
@@ -89,6 +94,7 @@ class ActionModule(ControllerAction):
             return None if options["by"] == partition_plan.HAND else self._primary(domain)[1].partitions
 
         made = partition_review.plan(options, self.wanted, self.changes, seen, known, listed)
+        made = partition_review.owned(made, lambda tray: self.hosts.setting(tray, "imex_owner", options["imex_owner"]))
         others = self.changes.in_use(self.marks, os.getppid())
         return {**made, "objections": [*others, *made["objections"]], "base": self.base}
 
@@ -106,18 +112,14 @@ class ActionModule(ControllerAction):
         if base not in (None, self.base):
             raise PartitionError(f"{self.path} has changed since the plan; plan again")
         self.changes.confirm(plans, sha256, rollback, _now(), os.getppid(), self.marks)
-        return {"changed": True, "trays": self.changes.affected()}
+        return {"changed": True, "trays": self.changes.affected(), "imex_owner": self.changes.imex_owner}
 
     def _begun(self) -> Result:
         step, changes = self.options["step"], self.changes
-        trays = changes.affected(step)
-        nodes = [self.fabric.trays[tray]["slurm_node"] for tray in trays]
-        found = occupants.of_trays(self.options, self.fabric, self.path, trays)
+        found = occupants.of_trays(self.options, self.fabric, self.path, changes.affected(step))
         if step == "imex":
             partition_answers.require_idle(found, self.options["override"])
-        rows = changes.rows(step, {tray: row.node for tray, row in found.items()})
-        due = {"trays": trays, "nodes": nodes, "rows": rows, "clique_ids": changes.clique_ids(step)}
-        return {"changed": changes.begin(step), **due}
+        return {"changed": changes.begin(step), **changes.due(step, found)}
 
     def _ended(self) -> Result:
         options, step, changes = self.options, self.options["step"], self.changes
@@ -128,14 +130,14 @@ class ActionModule(ControllerAction):
         answers = partition_answers.of_hosts(of_hosts, self.hosts.variables, options["registered"])
         problem = partition_answers.problem(step, {"": list(map(mapped, options["results"])), **answers})
         if step == "return":
-            nodes = node_states.of_scontrol(options["scontrol"] or (), self.fabric)
-            problem = problem or partition_answers.still_out(nodes, options["trays"])
+            problem = problem or partition_answers.still_out(self.nodes, options["trays"])
         return {"changed": changes.end(step, problem)}
 
     def _switched(self) -> Result:
-        options, trays = self.options, self.changes.affected("switch")
+        # By hand GPUs move until they report it.
+        options, trays = self.options, self.changes.affected("gpus")
         if problem := partition_answers.in_service(self._seen(), trays, options["scontrol"] is not None):
-            self.changes.end("switch", problem)
+            self.changes.end("gpus", problem)
         said = self.changes.switch(lambda domain: self._primary(domain)[0], options["wait"], display.display, _now())
         return {"changed": True, "text": said}
 
@@ -146,15 +148,15 @@ class ActionModule(ControllerAction):
         return {}
 
     def _reported(self) -> Result:
-        text, failure = self.changes.report(self.options["trays"], os.getppid())
+        text, failure = self.changes.report(self.options["trays"], self.nodes, os.getppid())
         return {"changed": True, "text": text, "failure": failure}
 
     def _seen(self) -> partition_plan.Seen:
         """What Slurm and Kubernetes report now."""
         running, placed, trays = running_jobs(self.options["squeue"] or ()), self.fabric.trays, self.changes.trays
-        nodes = node_states.of_scontrol(self.options["scontrol"] or (), self.fabric)
         found = occupants.of_trays(self.options, self.fabric, self.path, trays)
-        return partition_answers.seen(nodes, running, found, {tray: placed[tray]["slurm_node"] for tray in trays})
+        jobs = {tray: running.get(placed[tray]["slurm_node"], ()) for tray in trays}
+        return partition_answers.seen(self.nodes, jobs, found)
 
     def _primary(self, domain: str) -> tuple[nvue.Switch, nvue.Report]:
         clients = switch_reading.clients(self.options["switches"], self.hosts, self.fabric)

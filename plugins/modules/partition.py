@@ -88,6 +88,10 @@ options:
     elements: str
     choices: [jobs, drained, compute_domains, degraded]
     default: []
+  imex_owner:
+    description: The owner of IMEX on trays for which the site does not set C(imex_owner).
+    type: str
+    default: ""
   verdict_file:
     description: A verdict of the playbook verify, which remembers the GPUs of trays that do not answer.
     type: path
@@ -158,9 +162,7 @@ options:
     elements: raw
     default: []
   hosts:
-    description: >-
-      The hosts whose variables O(registered) are read, where they are not the trays of the change. With
-      O(state=planned) the trays that the inventory has.
+    description: The hosts whose variables O(registered) are read, where they are not the trays of the change.
     type: list
     elements: str
   registered:
@@ -227,10 +229,14 @@ nodes:
   type: list
   elements: str
 rows:
-  description: Of each of RV(trays) that is a node of Kubernetes its names, its clique and the ID of the change.
+  description: Of each of RV(trays) that is a node of Kubernetes its names, its clique's label and the ID of the change.
   returned: with O(state=begun)
   type: list
   elements: dict
+imex_owner:
+  description: The owner of IMEX on all of RV(trays), as planned; empty where nothing of this collection owns it.
+  returned: with O(state=confirmed)
+  type: str
 clique_ids:
   description: Of each tray that moves the clique ID that its GPUs are to report.
   returned: with O(state=begun)
@@ -267,7 +273,7 @@ text:
   type: list
   elements: str
 failure:
-  description: Why the change was put back; empty where it was not.
+  description: What the changes have done and why the run fails, as one was put back or a test failed; else empty.
   returned: with O(state=reported)
   type: str
 """

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -18,17 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.pods import is_of_a_job
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_answers import Occupants
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 SOURCE = "partition"
-
-
-class Occupants(NamedTuple):
-    """The node of a tray, and the ComputeDomains and pods on it, sorted, as ComputeDomain or pod NAMESPACE/NAME."""
-
-    node: str
-    compute_domains: list[str]
-    pods: list[str]
 
 
 def of_trays(options: Arguments, fabric: Fabric, path: str, trays: Iterable[str]) -> dict[str, Occupants]:

@@ -8,12 +8,8 @@ A change is open from its plan on until its last step is done, whether its run l
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterator
-
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_steps
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal, journals
 
 
 def sentences(path: str, state_dir: str | None) -> dict[str, str]:
@@ -30,15 +26,11 @@ def sentences(path: str, state_dir: str | None) -> dict[str, str]:
 
 def moves(path: str, state_dir: str | None) -> dict[str, int]:
     """Tray that an open change moves -> its clique ID after it (Policy.moves)."""
-    changes = ((one.plan, one.target) for one in _open(path, state_dir))
-    rows = ((plan["moved"], partition_steps.placed(plan, target)) for plan, target in changes if plan)
+    plans = filter(None, (one.plan for one in _open(path, state_dir)))
+    rows = ((plan["moved"], partition_steps.placed(plan)) for plan in plans)
     return {tray: placed[tray] for moved, placed in rows for tray in moved}
 
 
-def _open(path: str, state_dir: str | None) -> Iterator[Journal]:
-    begins = fabric_file.companion(path, "partition-", state_dir)
-    for file in sorted(glob.glob(f"{glob.escape(begins)}*.jsonl")):
-        # They are only read, so nobody asks for the time.
-        one = Journal(file, file.removeprefix(begins).removesuffix(".jsonl"), str)
-        if one.change:
-            yield one
+def _open(path: str, state_dir: str | None) -> list[Journal]:
+    # They are only read, so nobody asks for the time.
+    return [one for one in journals(path, None, state_dir, str).values() if one.change]

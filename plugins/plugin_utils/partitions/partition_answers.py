@@ -9,9 +9,10 @@ A tray is trusted with its own answer alone: it never decides what happens to an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity
@@ -20,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     COMPUTE_DOMAINS,
+    REASON,
     Seen,
     is_ours,
 )
@@ -35,11 +37,8 @@ def reports(
     found = {}
     for tray in trays:
         own = variables(tray) or {}
-        foreign, answer = trust.foreign_variables(own.get("ansible_facts")), own.get(register)
-        if {"attempts", "ansible_facts"} <= mapped(answer).keys():
-            # The time limit of until has passed; the last answer counts.
-            answer = {**mapped(answer), "failed": False}
-        found[tray] = tray_report.foreign(tray, foreign) if foreign else tray_report.read(tray, answer)
+        foreign = trust.foreign_variables(own.get("ansible_facts"))
+        found[tray] = tray_report.foreign(tray, foreign) if foreign else tray_report.read(tray, own.get(register))
     return found
 
 
@@ -72,10 +71,11 @@ def of_slurm(answers: Mapping[str, Sequence[Object]]) -> tuple[list[str], list[s
 
 
 def problem(step: str, answers: Mapping[str, Sequence[Object]]) -> str:
-    """Why a step failed, in a clause; empty where it did not. answers: host, or empty -> what its tasks registered."""
+    """Why a step failed, in a clause; empty where it did not. answers: host, or empty -> what its tasks registered.
+
+    A host on which the last of them registered nothing did not run all of them.
+    """
     for host, rows in answers.items():
-        if host and step in ("imex", "slurm") and not any(rows):
-            return f"{host}: the tasks of this step did not run; run partition for all hosts"
         for row in rows:
             if row.get("unreachable") and step == "imex":
                 # No IMEX runs on a tray without power.
@@ -87,13 +87,16 @@ def problem(step: str, answers: Mapping[str, Sequence[Object]]) -> str:
             if running := mapped(row.get("running_jobs")):
                 jobs = {sentence(str(job)) for found in running.values() for job in as_list(found)}
                 return f"jobs still run on {names(running)} ({summarize(sorted(jobs))}); wait for them, or cancel them"
+        if host and step in ("imex", "slurm") and not any(rows[-1:]):
+            return f"{host}: the tasks of this step did not all run; run partition for all hosts"
     return ""
 
 
-def gpu_problem(wanted: Mapping[str, int], found: Mapping[str, Identity | None]) -> str:
+def gpu_problem(wanted: Mapping[str, int], affected: Iterable[str], found: Mapping[str, Identity | None]) -> str:
     """Why not all GPUs are in their clique; empty where they are. found: tray that answered -> its clique, or None.
 
-    A tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
+    wanted: tray that answered at the plan and moves -> its clique ID. affected: the trays of the change. A
+    tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
     drained, and the fabric file follows when it answers.
     """
     other = {tray: found[tray] for tray in wanted if tray in found and (found[tray] or ("", 0))[1] != wanted[tray]}
@@ -101,19 +104,19 @@ def gpu_problem(wanted: Mapping[str, int], found: Mapping[str, Identity | None])
         now = sorted({f"clique ID {clique[1]}" if clique else "no clique" for clique in other.values()})
         what = f"the GPUs of {names(other)} report {' and '.join(now)} instead of the clique of the plan"
         return f"{what}; correct their partitions on the switch"
-    return f"{names(wanted)} did not answer" if wanted and not wanted.keys() & found.keys() else ""
+    asked = {*wanted} or {*affected}
+    return "" if asked & found.keys() else f"{names(asked)} did not answer"
 
 
-class Occupied(Protocol):
-    """What Kubernetes has on a tray, by name."""
+class Occupants(NamedTuple):
+    """The node of a tray, and the ComputeDomains and pods on it, sorted, as ComputeDomain or pod NAMESPACE/NAME."""
 
-    @property
-    def pods(self) -> Sequence[str]: ...
-    @property
-    def compute_domains(self) -> Sequence[str]: ...
+    node: str
+    compute_domains: list[str]
+    pods: list[str]
 
 
-def require_idle(found: Mapping[str, Occupied], override: Sequence[str]) -> None:
+def require_idle(found: Mapping[str, Occupants], override: Sequence[str]) -> None:
     """PartitionError where Kubernetes has a pod on a tray, or a ComputeDomain unless a person has overridden that."""
     rows = {
         tray: [*row.pods, *(() if COMPUTE_DOMAINS in override else row.compute_domains)] for tray, row in found.items()
@@ -123,21 +126,14 @@ def require_idle(found: Mapping[str, Occupied], override: Sequence[str]) -> None
         raise PartitionError(f"{what} still on {names(busy)}; wait for it or delete it, then run partition again")
 
 
-def seen(
-    nodes: Mapping[str, str],
-    running: Mapping[str, Sequence[str]],
-    found: Mapping[str, Occupied],
-    slurm_nodes: Mapping[str, str],
-) -> Seen:
-    """What Slurm and Kubernetes report of trays, without switch and GPUs. nodes: tray -> its state in Slurm.
+def seen(nodes: Mapping[str, str], jobs: Mapping[str, Sequence[str]], found: Mapping[str, Occupants]) -> Seen:
+    """What Slurm and Kubernetes report of trays, without switch and GPUs.
 
-    running: NodeName -> the jobs on it. slurm_nodes: tray -> its NodeName.
+    nodes: tray -> its state in Slurm. jobs: tray -> the jobs on it; its pods are some, too.
     """
-    jobs = {tray: [*running.get(node, ())] for tray, node in slurm_nodes.items()}
-    for tray, row in found.items():
-        jobs[tray] += row.pods
+    with_pods = {tray: [*jobs.get(tray, ()), *row.pods] for tray, row in found.items()}
     domains = {tray: row.compute_domains for tray, row in found.items()}
-    return Seen(None, Places({}, {}, {}), {}, nodes, jobs, domains)
+    return Seen(None, Places({}, {}, {}), {}, nodes, {**jobs, **with_pods}, domains)
 
 
 def in_service(seen: Seen, trays: Iterable[str], is_slurm: bool) -> str:
@@ -154,9 +150,14 @@ def in_service(seen: Seen, trays: Iterable[str], is_slurm: bool) -> str:
 
 
 def still_out(nodes: Mapping[str, str], trays: Iterable[str]) -> str:
-    """Which trays this change has drained and their tests have not returned; empty where all are back.
+    """Which trays this change has drained and no test has had its end on; empty where none is left.
 
     nodes: tray -> its state in Slurm, as of slurm/node_states.py. trays: those that answer.
     """
-    out = [tray for tray in trays if is_ours(nodes.get(tray, ""))]
+    out = [tray for tray in trays if is_ours(nodes.get(tray, ""), (REASON,))]
     return f"the tests have not returned {names(out)} to service, as the report of the rollout says" if out else ""
+
+
+def unproven(nodes: Mapping[str, str], trays: Iterable[str]) -> list[str]:
+    """The trays whose tests have failed, which are left to resume and repair. nodes, trays: as in still_out."""
+    return [tray for tray in trays if is_ours(nodes.get(tray, ""), (UNPROVEN,))]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import BEGIN, DONE, FAILED, REFUSED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import BEGIN, DONE, FAILED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded, names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import (
@@ -24,9 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
     wish,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
-    ASKED,
-    BEFORE,
-    PUT_BACK,
     STEPS,
     Journal,
 )
@@ -61,7 +59,7 @@ class Changes:
         text = []
         for journal in (self.journals[domain] for domain in domains):
             left, first = [step for step in STEPS if journal.due(step)], journal.change[0]
-            back = " back" if rollback or journal.target == BEFORE else ""
+            back = " back" if rollback or journal.is_back else ""
             what = f"The change {first['incident']} of NVLink domain {journal.domain} began at {first['at']}"
             text.append(f"{what}; it goes{back} on with: {', '.join(left)}.")
         return text
@@ -78,20 +76,20 @@ class Changes:
         """Mark the journals for this run, and open these changes, or turn the open ones back.
 
         A person may have thought about the plans for hours. others: paths that no other run may have in use (in_use).
+        Where it refuses, unmarked_by_failure() removes the marks.
         """
         for journal in self.journals.values():
             storage.mark(journal.path, now, pid)
         # After the marks, so that both of two runs that began at the same time refuse.
-        begun = [plan["domain"] for plan in plans if plan["domain"] in self.incidents]
-        meanwhile = [f"a change of the partitions of {names(begun)} has begun; run partition again"] if begun else []
-        if refused := [*self.in_use(others, pid), *meanwhile]:
-            self.unmark(pid)
-            raise PartitionError(refused[0])
+        if used := self.in_use(others, pid):
+            raise PartitionError(used[0])
+        if begun := [plan["domain"] for plan in plans if plan["domain"] in self.incidents]:
+            raise PartitionError(f"a change of the partitions of {names(begun)} has begun; run partition again")
         for plan in plans:
             if plan["moved"]:
                 self.journals[plan["domain"]].open(sha256, plan)
         for journal, _plan in self.opened() if rollback else ():
-            journal.turn_back(ASKED)
+            journal.turn_back()
 
     @property
     def trays(self) -> list[str]:
@@ -102,29 +100,41 @@ class Changes:
         """The trays of the open changes whose clique changes, of those for which a step is due."""
         return [tray for _journal, plan in self.opened(step) for tray in plan["affected"] if tray in self.fabric.trays]
 
-    def rows(self, step: str, nodes: Mapping[str, str]) -> list[dict[str, str]]:
+    @property
+    def imex_owner(self) -> str:
+        """Who owns IMEX on affected(), as planned; PartitionError where changes that go on together have several."""
+        owners = {plan["domain"]: plan["imex_owner"] for _journal, plan in self.opened()}
+        if len({*owners.values()}) > 1:
+            what = f"the changes of {' and '.join(owners)} were planned with another imex_owner each"
+            raise PartitionError(f"{what}; end each of them alone, as -e partition_domains={next(iter(owners))}")
+        return next(iter(owners.values()), "")
+
+    def rows(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> list[dict[str, str]]:
         """What tasks/cordon.yml and labels.yml need of affected() trays with a node in Kubernetes."""
         return [
             {
                 "tray": tray,
-                "kubernetes_node": nodes[tray],
-                "clique": (clique := self.fabric.trays[tray]["clique"]),
-                "label": self.fabric.clique_text(clique),
+                "kubernetes_node": found[tray].node,
+                "label": self.fabric.clique_text(self.fabric.trays[tray]["clique"]),
                 "incident": journal.change[0]["incident"],
             }
             for journal, plan in self.opened(step)
             for tray in plan["affected"]
-            if tray in nodes
+            if tray in found
         ]
+
+    def due(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> dict[str, Any]:
+        """What the tasks of a step need of the changes for which it is due."""
+        trays = self.affected(step)
+        nodes = [self.fabric.trays[tray]["slurm_node"] for tray in trays]
+        return {"trays": trays, "nodes": nodes, "rows": self.rows(step, found), "clique_ids": self.clique_ids(step)}
 
     def clique_ids(self, step: str) -> dict[str, int]:
         """What the GPUs of the trays that move are to report, of the changes for which a step is due."""
-        due = self.opened(step)
-        return {
-            tray: number
-            for journal, plan in due
-            for tray, number in partition_steps.clique_ids(plan, journal.target).items()
-        }
+        found = dict[str, int]()
+        for _journal, plan in self.opened(step):
+            found |= partition_steps.clique_ids(plan)
+        return found
 
     def begin(self, step: str) -> bool:
         """Write that a step begins where it is due; whether it is anywhere."""
@@ -140,8 +150,8 @@ class Changes:
         """
         due, problems = self.opened(step), list[str]()
         for journal, plan in due:
-            wanted = partition_steps.clique_ids(plan, journal.target)
-            own = problem if found is None else partition_answers.gpu_problem(wanted, found)
+            wanted = partition_steps.clique_ids(plan)
+            own = problem if found is None else partition_answers.gpu_problem(wanted, plan["affected"], found)
             journal.write(step, FAILED if own else DONE, detail=own)
             problems += [own] if own and own not in problems else []
         if problems:
@@ -169,7 +179,7 @@ class Changes:
         for journal, plan in self.opened("gpus"):
             # A run that goes on waits for that person again.
             if HAND in (plan["by"], self.by) and not journal.due("switch"):
-                text += partition_steps.by_hand(plan, journal.target)
+                text += partition_steps.by_hand(plan)
         for journal, plan in self.opened("switch"):
             storage.mark(journal.path, now, own)
             try:
@@ -193,38 +203,41 @@ class Changes:
         journal.write("switch", BEGIN)
         if HAND in (plan["by"], self.by):
             journal.write("switch", DONE, detail="by hand")
-            return partition_steps.by_hand(plan, journal.target)
+            return partition_steps.by_hand(plan)
         end = switching.converge(find(plan["domain"]), plan, journal, wait, say)
-        is_done = end.state in (switching.DONE, switching.IS_BACK)
-        journal.write("switch", DONE if is_done else FAILED, detail=end.detail)
+        is_done = end.state in (nvue.DONE, switching.IS_BACK)
+        journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
         if not is_done:
-            raise PartitionError(end.detail)
-        return [end.detail or f"The switch has the partitions of NVLink domain {plan['domain']} now."]
+            raise PartitionError(end.reason)
+        return [end.reason or f"The switch has the partitions of NVLink domain {plan['domain']} now."]
 
     def require_agreed(self, proposed: Fabric, trays: Collection[str]) -> None:
         """PartitionError unless a fabric file has the places of the plans and no other change. trays: that answer."""
-        plans = [(plan, journal.target) for journal, plan in self.opened()]
+        plans = [plan for _journal, plan in self.opened()]
         if others := list(partition_steps.disagreements(plans, trays, self.fabric, proposed)):
             raise PartitionError(f"the next fabric file would not be that of the plan ({summarize(others)}); {NEXT}")
 
-    def report(self, trays: Sequence[str], pid: int) -> tuple[list[str], str]:
-        """End the open changes; what they have done, and why one was put back. trays: those that answer."""
+    def report(self, trays: Sequence[str], nodes: Mapping[str, str], pid: int) -> tuple[list[str], str]:
+        """End the open changes; what they have done, and why the run fails: one was put back, or a test failed.
+
+        trays: those that answer. nodes: tray -> its state in Slurm.
+        """
         text, failures = list[str](), list[str]()
         for journal, plan in self.opened():
-            domain, lines = plan["domain"], journal.change
-            back = " back" if journal.target == BEFORE else ""
+            domain = plan["domain"]
+            back = " back" if journal.is_back else ""
             text.append(f"NVLink domain {domain}: {count(len(plan['moved']), 'tray')} moved{back}.")
             text += [f"{tray} stays in its partition: {why}." for tray, why in plan["staying"].items()]
             if silent := [tray for tray in plan["affected"] if tray not in trays]:
                 text.append(f"{folded(silent)} did not answer and stays drained; return it with the playbook resume.")
-            if any(line["code"] == PUT_BACK for line in lines):
-                ends = (line for line in reversed(lines) if line["step"] == "switch" and line["detail"])
-                why = next(line["detail"] for line in ends if not line["code"] or line["state"] == REFUSED)
-                what = f"The partitions of NVLink domain {domain} are as before, and its trays in service"
-                failures.append(f"{what}: {why}")
+            turned = [line["detail"] for line in journal.change if line["step"] == "rollback" and line["detail"]]
+            failures += [f"The partitions of NVLink domain {domain} are as before: {why}" for why in turned]
+            if sick := partition_answers.unproven(nodes, [tray for tray in plan["affected"] if tray in trays]):
+                what = f"The tests of {folded(sick)} have failed, and the change has ended without them"
+                failures.append(f"{what}: they stay drained; return them with the playbook repair or resume")
             journal.write("end", DONE)
         self.unmark(pid)
-        return text, " ".join(map(ended, failures))
+        return text, " ".join(map(ended, [*text, *failures] if failures else []))
 
     def unmark(self, pid: int) -> None:
         """Remove the marks of this run, which ends: on another host, as of a container, they would count for ever."""
@@ -232,11 +245,14 @@ class Changes:
             storage.unmark(journal.path, pid)
 
     @contextlib.contextmanager
-    def unmarked_by_failure(self, pid: int, goes_on: bool) -> Iterator[None]:
-        """Remove the marks of this run where an error ends it; goes_on: whether it tries again instead."""
+    def unmarked_by_failure(self, pid: int, state: str, step: str | None) -> Iterator[None]:
+        """Remove the marks of this run where an error ends it. state, step: what its task does.
+
+        The playbook repeats the begin of the step imex while pods run, and ends it after that.
+        """
         try:
             yield
         except NvlinkError:
-            if not goes_on:
+            if (state, step) != ("begun", "imex"):
                 self.unmark(pid)
             raise

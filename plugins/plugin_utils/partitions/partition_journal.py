@@ -9,15 +9,17 @@ failed), and so has each operation of the switch within the step ``switch``: its
 partition (``update 1``), its subject the GPU, or the domain for a deletion. refused: the switch has not done it;
 failed: it is not known whether it has.
 
-A line of step ``rollback`` turns an open change back to what was before it, and its steps are due again.
+A line of step ``rollback`` turns an open change back to what was before it, and its steps are due again; its detail is
+what the switch refused, where no person asked for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, journal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import (
@@ -28,25 +30,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal im
     Line,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, turned
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 STEPS = ("drain", "imex", "switch", "gpus", "accept", "slurm", "return")
 """The steps of a change, in their order, between ``plan`` and ``end``."""
-AFTER: Literal["after"] = "after"
-BEFORE: Literal["before"] = "before"
-Target = Literal["after", "before"]
-"""What an open change goes to: the rows of the plan with this key."""
-ASKED, PUT_BACK = "asked", "put_back"
-"""Who turned a change back: a person, or the run whose operation the switch refused."""
-_BEFORE_SWITCH = ("drain", "imex")
+_BEFORE_GPUS = ("drain", "imex")
 """Their end is no proof in a later run, since somebody may have resumed a tray meanwhile."""
-
-
-def path(fabric_file_path: str, domain: str, state_dir: str | None) -> str:
-    """The journal of a domain."""
-    return fabric_file.companion(fabric_file_path, f"partition-{domain}.jsonl", state_dir)
 
 
 class Journal:
@@ -67,21 +58,23 @@ class Journal:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of the open change, with what else open() was given; None where no change is open."""
-        return self._plan(self.change[0]) if self.change else None
+        """What the open change does now, turned where it was turned back; None where no change is open.
+
+        With what else open() was given.
+        """
+        return self._last_plan if self.change else None
 
     @property
-    def target(self) -> Target:
-        """AFTER, or BEFORE for a change that was turned back."""
-        return _target(self.change)
+    def is_back(self) -> bool:
+        """Whether the last change was turned back."""
+        return any(line["step"] == "rollback" for line in self._last)
 
     @property
     def put(self) -> dict[str, int]:
         """Tray -> the partition that the last change has left it in; none while one is open."""
         if self.change or not self._last:
             return {}
-        rows = self._plan(self._last[0])[_target(self._last)]
-        return {tray: row["id"] for row in rows for tray in row["trays"]}
+        return {tray: row["id"] for row in self._last_plan["after"] for tray in row["trays"]}
 
     @property
     def used(self) -> set[int]:
@@ -100,8 +93,8 @@ class Journal:
         return {number for number, is_made in found.items() if is_made}
 
     def due(self, step: str) -> bool:
-        """Whether a step of the open change is still to be done; of _BEFORE_SWITCH each time until the switch is."""
-        lines, waited = self.change, "switch" if step in _BEFORE_SWITCH else step
+        """Whether a step of the open change is still to be done; of _BEFORE_GPUS each time until they have moved."""
+        lines, waited = self.change, "gpus" if step in _BEFORE_GPUS else step
         turned = max((number for number, line in enumerate(lines) if line["step"] == "rollback"), default=0)
         ends = (line for line in lines[turned:] if line["state"] == DONE and not line["code"])
         return bool(lines) and waited not in {line["step"] for line in ends}
@@ -115,10 +108,10 @@ class Journal:
         """Begin a change. document: a Plan, and whatever else a run that continues it must know."""
         self._append(sha256[:12], "plan", DONE, self.domain, "", json.dumps(document, sort_keys=True))
 
-    def turn_back(self, code: str) -> None:
-        """Turn the open change back (ASKED, PUT_BACK); one that was turned back before stays so."""
-        if self.target == AFTER:
-            self.write("rollback", DONE, code=code)
+    def turn_back(self, why: str = "") -> None:
+        """Turn the open change back; one that was turned back before stays so. why: empty where a person asks."""
+        if not self.is_back:
+            self.write("rollback", DONE, detail=why)
 
     def write(self, step: str, state: str, subject: str = "", code: str = "", detail: str = "") -> None:
         """Append a line of the open change. subject: the domain without one."""
@@ -129,6 +122,11 @@ class Journal:
         """The lines of the last change, open or not."""
         begins = max((at for at, line in enumerate(self.lines) if line["step"] == "plan"), default=len(self.lines))
         return self.lines[begins:]
+
+    @property
+    def _last_plan(self) -> Plan:
+        plan = self._plan(self._last[0])
+        return turned(plan) if self.is_back else plan
 
     def _append(self, incident: str, step: str, state: str, subject: str, code: str, detail: str) -> None:
         at = self._now()
@@ -146,12 +144,12 @@ class Journal:
         raise PartitionError(f"{self.path}: the plan {shown(line['incident'])} is incomplete; {how}")
 
 
-def _target(change: Iterable[Line]) -> Target:
-    return BEFORE if any(line["step"] == "rollback" for line in change) else AFTER
-
-
 def journals(
-    fabric_file_path: str, domains: Iterable[str], state_dir: str | None, now: Callable[[], str]
+    fabric_file_path: str, domains: Iterable[str] | None, state_dir: str | None, now: Callable[[], str]
 ) -> dict[str, Journal]:
-    """Domain -> its journal."""
-    return {domain: Journal(path(fabric_file_path, domain, state_dir), domain, now) for domain in domains}
+    """Domain -> its journal; where domains is None, of all that have one."""
+    begins = fabric_file.companion(fabric_file_path, "partition-", state_dir)
+    if domains is None:
+        files = sorted(glob.glob(f"{glob.escape(begins)}*.jsonl"))
+        domains = [file.removeprefix(begins).removesuffix(".jsonl") for file in files]
+    return {domain: Journal(f"{begins}{domain}.jsonl", domain, now) for domain in domains}

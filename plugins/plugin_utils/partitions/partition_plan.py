@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -32,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import (
     DEFAULT_CLIQUE,
     Places,
-    is_default,
+    is_clique,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import (
     MULTICAST_GROUPS,
@@ -44,6 +44,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish i
     trays_of,
 )
 
+Placing = Mapping[str, int]
+"""Tray -> its partition."""
 NVUE, HAND = "nvue", "hand"
 OVERRIDES = JOBS, DRAINED, COMPUTE_DOMAINS, DEGRADED = ("jobs", "drained", "compute_domains", "degraded")
 """Gates that a site may override by naming them in partition_override; no other one can be."""
@@ -71,7 +73,8 @@ class Plan(TypedDict):
 
     gpus: moved tray -> location and uid of each GPU, as the switch lists them; none by hand. moved: trays whose
     partition changes. affected: trays of cliques whose members change. clique_ids: moved tray that answers -> its
-    clique ID then. staying: tray that should move -> why it stays.
+    clique ID then. staying: tray that should move -> why it stays. imex_owner: of all affected trays, before and after;
+    empty where the site sets none.
     """
 
     domain: str
@@ -83,6 +86,7 @@ class Plan(TypedDict):
     affected: list[str]
     clique_ids: dict[str, int]
     staying: dict[str, str]
+    imex_owner: str
 
 
 class Objection(NamedTuple):
@@ -150,7 +154,7 @@ def make(
     """
     trays, cliques = trays_of(fabric, domain), cliques_of(fabric, domain)
     by, listed = (HAND, _by_hand(cliques, fabric)) if seen.partitions is None else (NVUE, seen.partitions)
-    defaults = [row.id for row in listed if is_default(row)]
+    defaults = [row.id for row in listed if is_clique(row, DEFAULT_CLIQUE)]
     default = DEFAULT_CLIQUE if DEFAULT_CLIQUE in defaults or not defaults else defaults[0]
     # Older releases list the default partition by another ID than its GPUs report.
     own = {name: default if number == DEFAULT_CLIQUE else number for name, number in cliques.items()}
@@ -185,9 +189,9 @@ def make(
         affected=[tray for tray in trays if {now[tray], then[tray]} & changed],
         clique_ids={tray: clique_ids.get(then[tray], then[tray]) for tray in moved if seen.observed.get(tray)},
         staying={tray: _STAYS for tray in trays if wanted[tray] != then[tray]},
+        imex_owner="",
     )
-    names = {number: name for name, number in own.items()}
-    plan["after"] += _after(plan, now, then, Counter(wanted.values()), parts, names)
+    plan["after"] += _after(plan, now, then, Counter(wanted.values()), parts)
     found = _differing(plan, fabric, seen), _unplanned(plan, seen), _refused(plan, parts, seen), _busy(plan, seen)
     return plan, list(itertools.chain(*found))
 
@@ -203,7 +207,7 @@ def _row(of: nvue.Partition, trays: list[str], default: bool, made: bool) -> Row
     return Row(id=of.id, name=of.name, trays=trays, mode=of.mode, limit=limit, default=default, made=made)
 
 
-def _shaped(wish: Wish, now: Mapping[str, int], default: int, new: Iterator[int], seen: Seen) -> dict[str, int]:
+def _shaped(wish: Wish, now: Placing, default: int, new: Iterator[int], seen: Seen) -> dict[str, int]:
     """Tray -> its partition by a shape. now: in the order in which trays fill it. new: IDs of further partitions.
 
     The largest partitions get the largest sizes: no other assignment keeps more trays where they are.
@@ -221,18 +225,12 @@ def _shaped(wish: Wish, now: Mapping[str, int], default: int, new: Iterator[int]
     return wanted | dict(zip((tray for tray in now if tray not in wanted), open_places, strict=True))
 
 
-def _after(
-    plan: Plan,
-    now: Mapping[str, int],
-    then: Mapping[str, int],
-    sizes: Mapping[int, int],
-    parts: Mapping[int, Part],
-    names: Mapping[int, str],
-) -> list[Row]:
+def _after(plan: Plan, now: Placing, then: Placing, sizes: Mapping[int, int], parts: Mapping[int, Part]) -> list[Row]:
     """The partitions then, by their IDs. One that is empty is deleted if this collection has created it.
 
     sizes: partition -> how many trays are wanted there. parts: those that the wish names. A new one without a limit
-    gets its share of the multicast groups, or the rest of them; where nothing is left, an objection follows.
+    gets its share of the multicast groups, or the rest of them; where nothing is left, an objection follows. named()
+    gives those of a shape their names.
     """
     before = {row["id"]: row for row in plan["before"]}
     members = {number: list[str]() for number, row in before.items() if row["default"] or not row["made"]}
@@ -241,7 +239,7 @@ def _after(
     rows: list[Row] = [{**before[number], "trays": own} for number, own in members.items() if number in before]
     for number in sorted(members.keys() - before.keys()):
         part, old = parts.get(number, Part("", 0)), before.get(now[members[number][0]])
-        name = names.get(number) or part.name or f"{plan['domain']}_{number}"
+        name = part.name or f"{plan['domain']}_{number}"
         mode = part.resiliency or (old["mode"] if old else "")
         share, left = MULTICAST_GROUPS * sizes[number] // len(now), MULTICAST_GROUPS - sum(_limits(rows).values())
         limit = min(share, left) if left >= MULTICAST_STEP else share
@@ -327,11 +325,14 @@ def _refused(plan: Plan, parts: Mapping[int, Part], seen: Seen) -> Iterator[Obje
         yield Objection("multicast_limits", f"{what}; name the new partitions there with a smaller multicast_limit")
 
 
-def is_ours(state: str) -> bool:
-    """Whether a tray with this state in Slurm is drained, and the tests of this change return it to service."""
+def is_ours(state: str, reasons: Collection[str] = (REASON, UNPROVEN)) -> bool:
+    """Whether a tray with this state in Slurm is drained, and the tests of this change return it to service.
+
+    reasons: REASON alone for those that have not been tested since, UNPROVEN for those whose tests have failed.
+    """
     flags, _colon, reason = state.partition(": ")
     # slurmctld appends to a reason, as in "nvlink: partition : Not responding".
-    return "DRAIN" in flags.split("+") and reason.partition(" : ")[0] in (REASON, UNPROVEN)
+    return "DRAIN" in flags.split("+") and reason.partition(" : ")[0] in reasons
 
 
 def _busy(plan: Plan, seen: Seen) -> Iterator[Objection]:
@@ -370,9 +371,14 @@ def named(plan: Plan, wish: Wish, planned: Fabric) -> tuple[Plan, list[Objection
     return {**plan, "after": after}, objections
 
 
-def operations(plan: Plan, target: str = "after") -> list[Operation]:
-    """The calls that change the switch to a target: all removals, then additions, then deletions; none by hand."""
-    start, end = (plan["before"], plan["after"]) if target == "after" else (plan["after"], plan["before"])
+def turned(plan: Plan) -> Plan:
+    """The plan that undoes a plan."""
+    return {**plan, "before": plan["after"], "after": plan["before"]}
+
+
+def operations(plan: Plan) -> list[Operation]:
+    """The calls that change the switch as planned: all removals, then additions, then deletions; none by hand."""
+    start, end = plan["before"], plan["after"]
     was = {tray: row["id"] for row in start for tray in row["trays"]}
     known, kept = {row["id"] for row in start}, {row["id"] for row in end}
     gpus_of = plan["gpus"]
@@ -423,23 +429,14 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
     return lines
 
 
-def reviewed(plans: Sequence[Plan], planned: Fabric, overridden: Collection[str], lines: Sequence[str]) -> Any:
-    """What a person reviews, as JSON: no times, jobs or states of nodes. overridden: gates of fabric file and Slurm."""
+def sha(plans: Sequence[Plan], planned: Fabric, overridden: Collection[str], lines: Sequence[str]) -> str:
+    """The SHA-256 of what a person reviews, in hex: no times, jobs or states of nodes.
+
+    overridden: gates of fabric file and Slurm. lines: what else a plan says. The calls of the switch follow from plans.
+    """
     names = [name for plan in plans for name in cliques_of(planned, plan["domain"])]
     cliques = {name: {**planned.cliques[name], "trays": planned.members[name]} for name in names}
     # Without the dates.
     rows = {tray: {**planned.trays[tray], "why": ""} for name in names for tray in planned.members[name]}
-    calls = [operations(plan) for plan in plans]
-    return {
-        "plans": plans,
-        "calls": calls,
-        "cliques": cliques,
-        "trays": rows,
-        "overridden": sorted(overridden),
-        "lines": lines,
-    }
-
-
-def sha(document: Any) -> str:
-    """The SHA-256 of a JSON document, in hex, whatever the order of its keys."""
+    document = {"plans": plans, "cliques": cliques, "trays": rows, "overridden": sorted(overridden), "lines": lines}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import (
     partition_answers,
@@ -22,31 +21,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
     places,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_changes import Changes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import AFTER
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import Wish
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended, shown
 
 FOLLOWS = ("moved_percent", "clique_shrank", "tray_partitions")
 """The gates of the fabric file that object to what a person asks for: moves, small cliques, one for each tray."""
-
-
-class Review(TypedDict):
-    """The plans with the names of the planned fabric file. is_due: whether any tray moves."""
-
-    plans: list[partition_plan.Plan]
-    objections: list[str]
-    sha256: str
-    text: list[str]
-    is_due: bool
-
-
-class Planned(TypedDict):
-    """The plans of a run. moves: tray that answers and moves -> its clique ID then."""
-
-    plans: list[partition_plan.Plan]
-    moves: dict[str, int]
-    objections: list[str]
 
 
 def plan(
@@ -56,13 +36,13 @@ def plan(
     seen: partition_plan.Seen,
     known: Mapping[str, Sequence[places.Gpu]],
     listed: Callable[[str], Sequence[nvue.Partition] | None],
-) -> Planned:
-    """Plan each domain of the changes.
+) -> Result:
+    """Plan each domain of the changes: what the module returns with its state planned.
 
-    options: override (gates that do not object) and hosts (trays of the inventory, None where that is not asked).
-    known: tray -> its GPUs. listed: domain -> what its switch lists, None by hand.
+    options: override, the gates that do not object. known: tray -> its GPUs. listed: domain -> what its switch lists,
+    None by hand.
     """
-    made = Planned(plans=[], moves={}, objections=[])
+    made: Result = {"plans": [], "moves": {}, "objections": []}
     for domain, journal in changes.journals.items():
         rows = listed(domain)
         own = replace(seen, partitions=rows, places=places.locate(known, rows or ()), put=journal.put)
@@ -70,10 +50,27 @@ def plan(
         made["plans"].append(found)
         made["moves"].update(found["clique_ids"])
         made["objections"] += [one.message for one in objections if one.gate not in options["override"]]
-        if options["hosts"] is not None and found["moved"] and not {*found["affected"]} & {*options["hosts"]}:
-            what = f"{folded(found['affected'])} of NVLink domain {domain} would change, and none is in the inventory"
-            made["objections"].append(f"{what}; add them, since only their answers show the new cliques")
+        if found["moved"] and not {*found["affected"]} & own.observed.keys():
+            what = f"{folded(found['affected'])} of NVLink domain {domain} would change, and none of them answers"
+            made["objections"].append(
+                f"{what}; start one, or add it to the inventory, since only its answer shows the new cliques"
+            )
     return made
+
+
+def owned(made: Result, owner_of: Callable[[str], str | None]) -> Result:
+    """The plans with the owner of IMEX, which must be the same for all affected trays: they may share a clique then.
+
+    owner_of: tray -> its imex_owner, None where it is not known.
+    """
+    trays = [tray for row in made["plans"] for tray in row["affected"]]
+    rows = equal((owner, tray) for tray in trays if (owner := owner_of(tray)) is not None)
+    plans = [{**row, "imex_owner": next(iter(rows), "")} for row in made["plans"]]
+    if len(rows) < 2:
+        return {**made, "plans": plans}
+    what = " and ".join(f"{shown(owner) if owner else 'not set'} for {folded(own)}" for owner, own in rows.items())
+    problem = f"imex_owner is {what}, which change together; set one for all of them in group_vars/all.yml"
+    return {**made, "plans": plans, "objections": [*made["objections"], problem]}
 
 
 def review(
@@ -83,8 +80,8 @@ def review(
     planned: Fabric,
     seen: partition_plan.Seen,
     answers: Mapping[str, Sequence[Object]],
-) -> Review:
-    """The review of the plans in the options of the module partition.
+) -> Result:
+    """The review of the plans in the options of the module partition: what it returns with its state reviewed.
 
     planned: the fabric file as it would be accepted. answers: controller of Slurm -> what its roles registered.
     """
@@ -99,7 +96,7 @@ def review(
         text += partition_plan.text(plan, fabric, planned, seen)
         plans.append(plan)
     answering = {tray for plan in plans for tray in plan["clique_ids"]}
-    others = partition_steps.disagreements([(plan, AFTER) for plan in plans], answering, fabric, planned)
+    others = partition_steps.disagreements(plans, answering, fabric, planned)
     objections += [
         f"the next fabric file would not be that of the plan: {row}; run the playbook discover, and plan again"
         for row in others
@@ -110,25 +107,29 @@ def review(
             f"{file} is a proposal that this change would be merged with; accept or remove it, and plan again"
         )
     overridden = {*options["override"], *(row["code"] for row in accepted)}
-    document: Any = partition_plan.reviewed(plans, planned, overridden, lines)
-    sha256 = partition_plan.sha(document)
+    sha256 = partition_plan.sha(plans, planned, overridden, lines)
     if options["plan"] not in (None, sha256):
         objections.append(f"partition_plan: the SHA-256 of the plan is {sha256} now; review it again")
-    is_asked = options["scontrol"] is not None or options["kubeconfig"] or options["simulated"]
-    if not is_asked and partition_plan.JOBS not in options["override"]:
-        what = "jobs are not known, since the run has neither a Slurm controller nor an API server of Kubernetes"
-        objections.append(f"{what}; add one, or stop all jobs and set partition_override to {partition_plan.JOBS}")
+    objections += _unwatched(options, [tray for plan in plans for tray in plan["affected"]], seen)
     objections = [*map(ended, objections)]
-    text += [
-        *lines,
-        *map(accepted_line, accepted),
-        *objections,
-    ]
+    text += [*lines, *map(accepted_line, accepted), *objections]
     if options["scontrol"] is None:
         text.append("No Slurm controller is in the inventory, so no tray is drained, and jobs are not known.")
     text.append(f"SHA-256 of this plan: {sha256}")
     is_due = any(plan["moved"] for plan in plans)
-    return Review(plans=plans, objections=objections, sha256=sha256, text=text, is_due=is_due)
+    return {"plans": plans, "objections": objections, "sha256": sha256, "text": text, "is_due": is_due}
+
+
+def _unwatched(options: Arguments, affected: Sequence[str], seen: partition_plan.Seen) -> Iterator[str]:
+    """Why the jobs on some of the affected trays are not known; where there is Slurm, it is to drain each of them."""
+    is_slurm = options["scontrol"] is not None
+    known = seen.nodes if is_slurm else seen.compute_domains
+    trays = [tray for tray in affected if tray not in known and not options["simulated"]]
+    if trays and is_slurm:
+        yield f"Slurm has no node of {folded(trays)}; correct slurm_node in the fabric file, or add the nodes to Slurm"
+    elif trays and partition_plan.JOBS not in options["override"]:
+        what = f"jobs are not known, since the run has no Slurm controller and no node in Kubernetes of {folded(trays)}"
+        yield f"{what}; add one, or stop all jobs there, and set partition_override to {partition_plan.JOBS}"
 
 
 def accepted_line(row: Finding) -> str:

@@ -11,7 +11,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, wish
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import AFTER, Target
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import DEFAULT_CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
@@ -31,17 +30,14 @@ def begun(
     """
     found = [domain for domain in opened if not only or domain in only]
     how = f"name what this run ends, as -e partition_domains={','.join(found)}"
-    if not found:
-        if rollback:
-            raise PartitionError(
-                "partition_rollback: no change of NVLink partitions has begun and not ended; to go back, set"
-                f" {wish.OPTION} to the partitions as they were"
-            )
-    elif len(found) > 1 and not only:
+    if rollback and not found:
+        remedy = f"to go back, set {wish.OPTION} to the partitions as they were"
+        raise PartitionError(f"partition_rollback: no change of NVLink partitions has begun and not ended; {remedy}")
+    if len(found) > 1 and not only:
         raise PartitionError(f"changes of the partitions of {' and '.join(found)} have begun; {how}")
-    elif new := [domain for domain in only if domain not in opened]:
+    if found and (new := [domain for domain in only if domain not in opened]):
         raise PartitionError(f"partition_domains: a change of {names(found)} has begun, none of {shown(new[0])}; {how}")
-    elif not (only or rollback or found[0] in wanted):
+    if found and not (only or rollback or found[0] in wanted):
         raise PartitionError(f"{wish.OPTION}: a change of {found[0]}, which it does not have, has begun; {how}")
     if plan and (other := [domain for domain in found if not plan.startswith(opened[domain])]):
         what = f"of {other[0]} the change {opened[other[0]]} has begun, not the one of this SHA-256"
@@ -54,14 +50,11 @@ def chosen(wanted: Mapping[str, wish.Wish], fabric: Fabric, only: Sequence[str])
     for domain in only:
         if domain not in wanted:
             raise PartitionError(f"partition_domains: {shown(domain)} is not in {wish.OPTION}{nearest(domain, wanted)}")
-    found = [domain for domain in wanted if not wish.is_met(wanted[domain], domain, fabric)]
-    if only:
-        return [domain for domain in found if domain in only]
-    if len(found) > 1:
-        raise PartitionError(
-            f"{wish.OPTION}: the partitions of {' and '.join(found)} differ; name those that this run changes, as"
-            f" -e partition_domains={','.join(found)}"
-        )
+    asked = [domain for domain in wanted if not only or domain in only]
+    found = [domain for domain in asked if not wish.is_met(wanted[domain], domain, fabric)]
+    if len(found) > 1 and not only:
+        remedy = f"name those that this run changes, as -e partition_domains={','.join(found)}"
+        raise PartitionError(f"{wish.OPTION}: the partitions of {' and '.join(found)} differ; {remedy}")
     return found
 
 
@@ -71,39 +64,36 @@ def met(wanted: Collection[str]) -> str:
     return f"{what}; the layer switch of the playbook verify compares their resiliency and multicast_limit."
 
 
-def placed(plan: Plan, target: Target) -> dict[str, int]:
-    """Tray of the domain, whether it answered at the plan or not -> its clique ID at a target."""
+def placed(plan: Plan) -> dict[str, int]:
+    """Tray of the domain, whether it answered at the plan or not -> its clique ID then."""
     # Older releases list the default partition by another ID than its GPUs report.
-    rows = ((DEFAULT_CLIQUE if row["default"] else row["id"], row["trays"]) for row in plan[target])
+    rows = ((DEFAULT_CLIQUE if row["default"] else row["id"], row["trays"]) for row in plan["after"])
     return {tray: number for number, trays in rows for tray in trays}
 
 
-def clique_ids(plan: Plan, target: Target) -> dict[str, int]:
+def clique_ids(plan: Plan) -> dict[str, int]:
     """Tray that moves and answered at the plan -> the clique ID that its GPUs are to report."""
-    return {tray: number for tray, number in placed(plan, target).items() if tray in plan["clique_ids"]}
+    return {tray: number for tray, number in placed(plan).items() if tray in plan["clique_ids"]}
 
 
-def by_hand(plan: Plan, target: Target) -> list[str]:
+def by_hand(plan: Plan) -> list[str]:
     """What a person is to do on the switch."""
-    was, rows = (plan["before"], plan["after"]) if target == AFTER else (plan["after"], plan["before"])
-    kept = [row["id"] for row in rows]
+    rows, kept = plan["after"], [row["id"] for row in plan["after"]]
     return [
         f"Set the NVLink partitions of {plan['domain']} on its switch now; this run goes on when the GPUs report them:",
         *(f"partition {row['id']} ({row['name']}): {fold(row['trays']) or 'no GPU'}" for row in rows),
-        *(f"partition {row['id']} ({row['name']}): delete it" for row in was if row["id"] not in kept),
+        *(f"partition {row['id']} ({row['name']}): delete it" for row in plan["before"] if row["id"] not in kept),
     ]
 
 
-def disagreements(
-    changes: Sequence[tuple[Plan, Target]], trays: Collection[str], before: Fabric, after: Fabric
-) -> Iterator[str]:
+def disagreements(plans: Sequence[Plan], trays: Collection[str], before: Fabric, after: Fabric) -> Iterator[str]:
     """How a fabric file that is to be accepted differs from the plans, beyond the trays that do not answer.
 
     trays: those that answer. before: the fabric file as it is. after: the one to be accepted. A tray that was silent at
     the plan and answers now may follow its GPUs, which the switch has moved in this change or an earlier one.
     """
-    places = {tray: (plan["domain"], to) for plan, target in changes for tray, to in placed(plan, target).items()}
-    wanted = {tray for plan, _target in changes for tray in plan["clique_ids"]}.intersection(trays)
+    places = {tray: (plan["domain"], to) for plan in plans for tray, to in placed(plan).items()}
+    wanted = {tray for plan in plans for tray in plan["clique_ids"]}.intersection(trays)
     for tray, row in before.trays.items():
         now = after.trays.get(tray)
         if now is None:

@@ -16,11 +16,11 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
 
@@ -83,16 +83,13 @@ def memory(known: Mapping[str, Sequence[Gpu]]) -> dict[str, list[list[str]]]:
 def locate(known: Mapping[str, Sequence[Gpu]], partitions: Sequence[nvue.Partition]) -> Places:
     """Where a switch lists the GPUs of trays (known())."""
     by_uid = {gpu.uid: (row, gpu) for row in partitions for gpu in row.gpus if gpu.uid}
-    by_place: dict[str, list[tuple[nvue.Partition, nvue.Gpu]]] = defaultdict(list)
-    for row in partitions:
-        for gpu in row.gpus:
-            by_place[place(gpu)].append((row, gpu))
+    by_place = equal((place(gpu), (row, gpu)) for row in partitions for gpu in row.gpus)
     found = Places({}, {}, {})
     for tray, gpus in known.items():
         found.gpus[tray] = []
         for own in gpus:
             there = next((by_uid[uid] for uid in own.ids if uid in by_uid), None)
-            at = by_place[own.place] if own.place else []
+            at = by_place.get(own.place, []) if own.place else []
             there = there or (at[0] if len(at) == 1 else None)
             if there is None:
                 found.missing[tray] = found.missing.get(tray, 0) + 1
@@ -111,13 +108,11 @@ def place(gpu: nvue.Gpu) -> str:
     return gpu.location.partition(".")[2]
 
 
-def is_default(partition: nvue.Partition) -> bool:
-    """Whether it is the default partition. Older releases have another number for it, and this name."""
-    return partition.id == DEFAULT_CLIQUE or "default" in partition.name.lower()
-
-
 def is_clique(partition: nvue.Partition, clique_id: int) -> bool:
-    """Whether a partition is the clique with this ID of its domain."""
+    """Whether a partition is the clique with this ID of its domain.
+
+    Older releases have another number for the default partition, and this name.
+    """
     return partition.id == clique_id or (clique_id == DEFAULT_CLIQUE and "default" in partition.name.lower())
 
 

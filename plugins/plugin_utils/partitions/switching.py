@@ -13,29 +13,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, nvue
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.nvue import DONE, REFUSED, UNKNOWN, Outcome
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import journal as lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
-    AFTER,
-    BEFORE,
-    PUT_BACK,
     Journal,
-    Target,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     Operation,
     Plan,
     operations,
+    turned,
 )
 
-DONE, REFUSED, UNKNOWN, FOREIGN, IS_BACK = "done", "refused", "unknown", "foreign", "is_back"
-"""How a change ended. FOREIGN: somebody else has changed the partitions, and nothing more is sent. IS_BACK: the switch
-refused it, and everything is as it was before."""
+FOREIGN, IS_BACK = "foreign", "is_back"
+"""How a change ended, beside the states of nvue.Outcome. FOREIGN: somebody else has changed the partitions, and nothing
+more is sent. IS_BACK: the switch refused it, and everything is as it was before."""
 PROGRESS = 30.0
 """Seconds between two lines about a wait."""
 Listed = Sequence[nvue.Partition]
@@ -53,33 +51,27 @@ _REMEDIES = {
 }
 
 
-class End(NamedTuple):
-    """How a change ended: its state, and one sentence where it is not DONE."""
-
-    state: str
-    detail: str = ""
-
-
-def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say: Say) -> End:
-    """Bring a domain to the target of its open change; where the switch refuses that, back to what was before.
+def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say: Say) -> Outcome:
+    """Carry out the plan of an open change (Journal.plan); where the switch refuses that, back to what was before.
 
     wait: seconds that one operation may take until the switch lists it. say: receives lines of progress. After any
     other end than DONE and IS_BACK the trays must stay drained.
     """
-    run, target = _Run(switch, plan, journal, wait, say), journal.target
-    end = run.to(target)
-    if end.state == REFUSED and target == AFTER:
-        say(f"{end.detail}. Everything goes back to the partitions of before.")
-        journal.turn_back(PUT_BACK)
-        back = run.to(BEFORE)
+    run = _Run(switch, plan, journal, wait, say)
+    end = run.end()
+    if end.state == REFUSED and not journal.is_back:
+        say(f"{end.reason}. Everything goes back to the partitions of before.")
+        journal.turn_back(end.reason)
+        run.plan = turned(plan)
+        back = run.end()
         if back.state == DONE:
-            return End(IS_BACK, f"{end.detail}. All GPUs are in the partitions of before")
-        end = End(back.state, f"{end.detail}. It cannot be put back: {back.detail}")
+            return Outcome(IS_BACK, f"{end.reason}. All GPUs are in the partitions of before")
+        end = Outcome(back.state, f"{end.reason}. It cannot be put back: {back.reason}")
     out = _located(plan, run.listed).missing if run.listed else {}
     if end.state == DONE or not out:
         return end
     gpus = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
-    return End(end.state, f"{end.detail}. In no NVLink partition: {gpus}, which must stay drained")
+    return Outcome(end.state, f"{end.reason}. In no NVLink partition: {gpus}, which must stay drained")
 
 
 def is_listed(operation: Operation, listed: Listed) -> bool:
@@ -91,13 +83,13 @@ def is_listed(operation: Operation, listed: Listed) -> bool:
     return (there == operation.partition) == (operation.verb != nvue.RESTORE)
 
 
-def foreign(plan: Plan, target: Target, listed: Listed, made: set[int]) -> str:
+def foreign(plan: Plan, listed: Listed, made: set[int]) -> str:
     """What a switch lists that somebody else has changed since the plan was made, in words; empty where nobody has.
 
     made: the partitions that are of this collection (Journal.made).
     """
     new = {row["id"] for row in plan["after"]} - {row["id"] for row in plan["before"]} - made
-    if target == AFTER and (strange := [row.id for row in listed if row.id in new]):
+    if strange := [row.id for row in listed if row.id in new]:
         return f"NVLink partition {strange[0]}, which the plan has not made"
     found = _located(plan, listed)
     for tray, gpus in found.gpus.items():
@@ -119,32 +111,32 @@ def _own(location: str, uid: str) -> places.Gpu:
 
 
 class _Run:
-    """One way of a domain to its target."""
+    """One way of a domain to what a plan has after it."""
 
     def __init__(self, switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say: Say) -> None:
         self.switch, self.plan, self.journal, self.wait, self.say = switch, plan, journal, wait, say
         self.listed: Listed = ()
         self.problem = ""
 
-    def to(self, target: Target) -> End:
+    def end(self) -> Outcome:
         """Wait for what was begun, then do what is due."""
         if not self._reads(self.wait):
-            return End(UNKNOWN, f"{self.problem}. Nothing was sent")
-        made, every = self.journal.made, operations(self.plan, target)
+            return Outcome(UNKNOWN, f"{self.problem}. Nothing was sent")
+        made, every = self.journal.made, operations(self.plan)
         # Of a partition that is not in the journal nothing is deleted, whatever the plan has.
         due = [operation for operation in every if operation.verb != nvue.DELETE or operation.partition in made]
         if end := self._awaited(due):
             return end
-        if found := foreign(self.plan, target, self.listed, made):
+        if found := foreign(self.plan, self.listed, made):
             return self._end(FOREIGN, f"lists {found}")
         for number, operation in enumerate(due, 1):
             if not is_listed(operation, self.listed):
                 self.say(f"{number} of {len(due)}: {_words(operation)}")
-                if end := self._do(target, operation):
+                if end := self._do(operation):
                     return end
-        return End(DONE)
+        return Outcome(DONE)
 
-    def _awaited(self, due: Sequence[Operation]) -> End | None:
+    def _awaited(self, due: Sequence[Operation]) -> Outcome | None:
         """Wait for the operation that an earlier run began, and of which it is not known whether it is done."""
         line = self.journal.begun()
         if line is None:
@@ -162,7 +154,7 @@ class _Run:
                 return self._end(UNKNOWN, f"may or may not have done {_words(operation)} (its run was killed)")
         return None
 
-    def _do(self, target: Target, operation: Operation) -> End | None:
+    def _do(self, operation: Operation) -> Outcome | None:
         """Do one operation, until the switch lists it; the end of the run where that fails."""
         there = next((row for row in self.listed if row.id == operation.partition), None)
         if operation.verb == nvue.DELETE and there and there.gpus:
@@ -173,11 +165,11 @@ class _Run:
         self._write(operation, lines.BEGIN)
         ends = time.monotonic() + self.wait
         try:
-            outcome = self.switch.act(*_request(self.plan, target, operation), self.wait)
+            outcome = self.switch.act(*_request(self.plan, operation), self.wait)
         except http.HttpError as error:
             self._write(operation, lines.REFUSED, str(error))
-            return End(UNKNOWN, f"{error}. Not sent: {_words(operation)}")
-        is_refused = outcome.state == nvue.REFUSED
+            return Outcome(UNKNOWN, f"{error}. Not sent: {_words(operation)}")
+        is_refused = outcome.state == REFUSED
         # What is refused when it is sent again may have been done the first time, and is listed later.
         waits = not is_refused or is_again
         if self._reads(ends - time.monotonic() if waits else 0, operation):
@@ -219,31 +211,28 @@ class _Run:
 
     def _lost(self, listed: Listed) -> str:
         """Why a list is not that of the domain, as one of a controller that still starts; empty where it is."""
-        before, after = ({row["id"] for row in self.plan[target]} for target in (BEFORE, AFTER))
+        before, after = ({row["id"] for row in rows} for rows in (self.plan["before"], self.plan["after"]))
         lost = sorted((before & after) - {row.id for row in listed})
         if not lost:
             return ""
-        return (
-            f"{self.switch.name}: does not list NVLink partition {lost[0]}, which the plan keeps; check its controller"
-            " with nv show sdn partition"
-        )
+        what = f"does not list NVLink partition {lost[0]}, which the plan keeps"
+        return f"{self.switch.name}: {what}; check its controller with nv show sdn partition"
 
     def _write(self, operation: Operation, state: str, detail: str = "") -> None:
         code = f"{operation.verb[1:]} {operation.partition}"
         self.journal.write("switch", state, operation.location or operation.uid, code, detail or operation.tray)
 
-    def _end(self, state: str, what: str) -> End:
-        return End(
-            state, f"Switch {self.switch.name} of NVLink domain {self.plan['domain']} {what}; {_REMEDIES[state]}"
-        )
+    def _end(self, state: str, what: str) -> Outcome:
+        which = f"Switch {self.switch.name} of NVLink domain {self.plan['domain']}"
+        return Outcome(state, f"{which} {what}; {_REMEDIES[state]}")
 
 
-def _request(plan: Plan, target: Target, operation: Operation) -> tuple[str, str, dict[str, Any]]:
+def _request(plan: Plan, operation: Operation) -> tuple[str, str, dict[str, Any]]:
     """The path, the verb and the parameters of an operation."""
     path = f"/sdn/partition/{operation.partition}"
     kind, value = ("location", operation.location) if operation.location else ("uuid", operation.uid)
     if operation.verb == nvue.CREATE:
-        row = next(row for row in plan[target] if row["id"] == operation.partition)
+        row = next(row for row in plan["after"] if row["id"] == operation.partition)
         given = {"name": row["name"], "resiliency-mode": row["mode"], "mcast-limit": row["limit"], kind: value}
         return path, operation.verb, {name: value for name, value in given.items() if value not in ("", None)}
     return (path if operation.verb == nvue.DELETE else f"{path}/{kind}/{value}"), operation.verb, {}

@@ -126,7 +126,7 @@ def _named(domain: str, given: Mapping[Any, Any], fabric: Fabric) -> Wish:
             if tray in owner:
                 raise PartitionError(f"{where}.trays: {tray} is in {owner[tray]}, too; list it once")
             owner[tray] = name
-        parts.append(Part(name, len(trays), trays, _resiliency(where, row), _limit(where, row)))
+        parts.append(Part(name, len(trays), trays, *_settings(where, row)))
     return tuple(parts)
 
 
@@ -146,16 +146,11 @@ def _trays(where: str, given: Any, domain: str, fabric: Fabric) -> tuple[str, ..
     return tuple(natural_sorted(dict.fromkeys(names)))
 
 
-def _resiliency(where: str, row: Mapping[Any, Any]) -> str:
-    mode = row.get("resiliency", "")
+def _settings(where: str, row: Mapping[Any, Any]) -> tuple[str, int | None]:
+    mode, limit = row.get("resiliency", ""), row.get("multicast_limit")
     if mode not in ("", *RESILIENCY):
         raise PartitionError(f"{where}.resiliency: {shown(mode)} is no resiliency mode{nearest(mode, RESILIENCY)}")
-    return str(mode)
-
-
-def _limit(where: str, row: Mapping[Any, Any]) -> int | None:
-    limit = row.get("multicast_limit")
     if limit is not None and (whole(limit) is None or limit > MULTICAST_GROUPS or limit % MULTICAST_STEP):
         what = f"use a multiple of {MULTICAST_STEP} from 0 to {MULTICAST_GROUPS}"
         raise PartitionError(f"{where}.multicast_limit: {shown(limit)} is no multicast limit; {what}")
-    return whole(limit)
+    return mode, whole(limit)

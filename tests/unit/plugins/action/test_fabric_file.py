@@ -29,8 +29,7 @@ from ansible.utils.context_objects import CLIArgs
 from ansible_collections.rackscale.nvlink.plugins.action import fabric_file as action_fabric_file
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_journal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import journals
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
@@ -218,7 +217,7 @@ def test_planned_places_are_those_that_discover_proposes_after_the_change(
     for tray, clique_id in moves.items():
         rack.move(tray, clique_id=clique_id)
     # Each discovery meanwhile gives the cliques the same names, whoever runs it.
-    change = Journal(partition_journal.path(str(rack.path), "r01", None), "r01", lambda: "2026-11-29T23:00:00Z")
+    change = journals(str(rack.path), ["r01"], None, lambda: "2026-11-29T23:00:00Z")["r01"]
     after = [
         {"id": number, "default": False, "trays": [tray for tray in moves if moves[tray] == number]}
         for number in {*ids}

@@ -150,6 +150,7 @@ def plan_of(before: Mapping[str, int], after: Mapping[str, int], made: Sequence[
         affected=TRAYS,
         clique_ids={tray: after[tray] for tray in moved},
         staying={},
+        imex_owner="",
     )
 
 
@@ -188,14 +189,14 @@ class Rack:
             journal.write("end", "done")
         journal.open(SHA, plan)
 
-    def run(self, stops: int | None = None, is_written: bool = False, wait: float = 60) -> switching.End:
+    def run(self, stops: int | None = None, is_written: bool = False, wait: float = 60) -> nvue.Outcome:
         journal = Stopped(self.path, stops, is_written)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(switching, "time", self.clock)
-            return switching.converge(self.switch, self.plan, journal, wait, self.said.append)
+            return switching.converge(self.switch, journal.plan or self.plan, journal, wait, self.said.append)
 
     def turn_back(self) -> None:
-        Stopped(self.path).turn_back("asked")
+        Stopped(self.path).turn_back()
 
     @property
     def lines(self) -> list[Line]:

@@ -90,10 +90,10 @@ class Rack:
         policy = Policy(override=GATES)
         return place(self.fabric, None, observations, [row.tray for row in observations], NOW, policy).fabric
 
-    def apply(self, plan: Plan, target: Any = "after") -> None:
+    def apply(self, plan: Plan) -> None:
         """The calls of a plan, each of which a switch may refuse."""
-        rows = {row["id"]: row for row in plan["after" if target == "after" else "before"]}
-        for verb, number, tray, location, uid in partition_plan.operations(plan, target):
+        rows = {row["id"]: row for row in plan["after"]}
+        for verb, number, tray, location, uid in partition_plan.operations(plan):
             gpu = nvue.Gpu(location, uid)
             if verb == nvue.CREATE:
                 assert number not in self.partitions

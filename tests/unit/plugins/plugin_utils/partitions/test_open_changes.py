@@ -67,7 +67,7 @@ def test_the_moved_trays_of_open_changes_are_known(tmp_path: Path) -> None:
         plan = {key: [] for key in Plan.__required_keys__} | {"moved": [*ids], "before": before, "after": after}
         made.open("0" * 64, plan)
         if domain == "r01":
-            made.turn_back("asked")
+            made.turn_back()
     made.write("end", "done")
     # Those that did not answer at the plan, too.
     assert open_changes.moves(str(tmp_path / "fabric.json"), None) == {"r01t01": 32766, "r02t01": 1, "r02t02": 2}

@@ -13,16 +13,13 @@ from typing import cast
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import REFUSED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, switching
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_changes import Changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
-    BEFORE,
-    PUT_BACK,
     STEPS,
     Journal,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, turned
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .memory_switch import NOW, SHA
@@ -57,7 +54,9 @@ class Site:
         return plan, cast(Plan, json.loads(json.dumps(plan).replace("r01", "r02")))
 
     def confirm(self, *plans: Plan, rollback: bool = False) -> None:
-        self.changes.confirm(plans, SHA, rollback, NOW, OWN)
+        changes = self.changes
+        with changes.unmarked_by_failure(OWN, "confirmed", None):
+            changes.confirm(plans, SHA, rollback, NOW, OWN)
 
     def due(self) -> list[str]:
         return [step for step in STEPS if self.changes.opened(step)]
@@ -83,10 +82,10 @@ def test_each_step_is_due_until_it_has_ended_well(site: Site) -> None:
         assert step in site.due()
         assert site.changes.begin(step)
         assert site.changes.end(step, "")
-        # A tray may be resumed by somebody between its drain and the switch.
-        assert ("drain" in site.due()) == (step in ("drain", "imex"))
+        # A tray may be resumed by somebody until its GPUs have moved.
+        assert ("drain" in site.due()) == (step in ("drain", "imex", "switch"))
         assert (site.changes.affected(step) == []) == (step not in site.due())
-    text, failure = site.changes.report(["r01t01", "r01t02", "r01t03"], OWN)
+    text, failure = site.changes.report(["r01t01", "r01t02", "r01t03"], {}, OWN)
     assert text == [
         "NVLink domain r01: 4 trays moved.",
         "1 tray (r01t04) did not answer and stays drained; return it with the playbook resume.",
@@ -103,7 +102,7 @@ def test_a_change_that_is_turned_back_waits_for_the_cliques_of_before(site: Site
     site.confirm(rollback=True)
     assert set(site.changes.clique_ids("gpus").values()) == {32766}
     [(journal, _plan)] = site.changes.opened()
-    assert journal.target == BEFORE
+    assert journal.is_back
     site.changes.require_agreed(FABRIC, site.changes.affected())
 
 
@@ -136,15 +135,15 @@ def test_a_change_that_the_switch_does_not_end_goes_on_by_hand(site: Site) -> No
     assert "switch" not in site.due()
     # The plan is as it was, and a later run may ask the switch again.
     [(journal, found)] = site.changes.opened()
-    assert (found, journal.change[-1]["detail"]) == (plan, "by hand")
+    assert (found, journal.change[-1]["detail"]) == (turned(plan), "by hand")
 
 
 def test_a_domain_that_fails_on_its_switch_stops_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.confirm(*site.both())
 
-    def converge(_switch: object, plan: Plan, *_rest: object) -> switching.End:
-        refused = switching.End(switching.UNKNOWN, f"{plan['domain']} does not answer")
-        return refused if plan["domain"] == "r01" else switching.End(switching.DONE)
+    def converge(_switch: object, plan: Plan, *_rest: object) -> nvue.Outcome:
+        refused = nvue.Outcome(nvue.UNKNOWN, f"{plan['domain']} does not answer")
+        return refused if plan["domain"] == "r01" else nvue.Outcome(nvue.DONE)
 
     monkeypatch.setattr(switching, "converge", converge)
     said = list[str]()
@@ -166,10 +165,20 @@ def test_each_domain_waits_for_its_own_gpus(site: Site) -> None:
 def test_each_change_that_was_put_back_is_reported(site: Site) -> None:
     site.confirm(*site.both())
     for journal, plan in site.changes.opened():
-        journal.write("switch", REFUSED, code="create 1", detail=f"no {plan['domain']}")
-        journal.turn_back(PUT_BACK)
-    before = "The partitions of NVLink domain {0} are as before, and its trays in service: no {0}."
-    assert site.changes.report([], OWN)[1] == " ".join(map(before.format, ("r01", "r02")))
+        journal.turn_back(f"no {plan['domain']}")
+    before = [f"The partitions of NVLink domain {domain} are as before: no {domain}." for domain in ("r01", "r02")]
+    text, failure = site.changes.report([], {}, OWN)
+    assert failure == " ".join([*text, *before])
+
+
+def test_a_tray_that_fails_its_test_is_named_and_holds_no_change_open(site: Site) -> None:
+    site.confirm(site.plan())
+    nodes = {"r01t02": "DRAIN+IDLE: nvlink: test failed", "r01t04": "DRAIN+DOWN: nvlink: test failed", "r01t03": "IDLE"}
+    text, failure = site.changes.report(["r01t01", "r01t02", "r01t03"], nodes, OWN)
+    assert len(text) == 2
+    what = "The tests of 1 tray (r01t02) have failed, and the change has ended without them"
+    assert failure == f"{' '.join(text)} {what}: they stay drained; return them with the playbook repair or resume."
+    assert site.changes.opened() == []
 
 
 def test_of_two_runs_one_is_refused(site: Site) -> None:
@@ -189,6 +198,7 @@ def test_a_plan_that_waited_for_its_yes_is_not_begun_twice_or_beside_another_run
     storage.mark(other, NOW, os.getppid())
     with pytest.raises(PartitionError, match="is in use by pid"):
         site.changes.confirm([plan], SHA, False, NOW, OWN, [other])
+    site.changes.unmark(OWN)
     assert site.changes.opened() == []
     site.confirm(plan)
     with pytest.raises(PartitionError, match="a change of the partitions of r01 has begun; run partition again"):
@@ -203,7 +213,7 @@ def test_a_process_whose_run_was_killed_sends_nothing_more(site: Site, monkeypat
     site.confirm(site.plan())
     path, seen = site.changes.journals["r01"].path, list[str]()
 
-    def converge(_switch: object, _plan: object, _journal: object, _wait: float, say: switching.Say) -> switching.End:
+    def converge(_switch: object, _plan: object, _journal: object, _wait: float, say: switching.Say) -> nvue.Outcome:
         say("1 of 8")
         # Its mark refuses any other run meanwhile.
         storage.unmark(path, os.getppid())
@@ -224,8 +234,9 @@ def test_a_process_whose_run_was_killed_sends_nothing_more(site: Site, monkeypat
 def test_a_run_that_ends_by_an_error_leaves_no_mark(site: Site) -> None:
     site.confirm(site.plan())
     path = site.changes.journals["r01"].path
-    for goes_on, is_held in ((True, True), (False, False)):
-        with pytest.raises(PartitionError), site.changes.unmarked_by_failure(OWN, goes_on):
+    for state, step, is_held in (("begun", "imex", True), ("begun", "slurm", False), ("ended", "imex", False)):
+        site.changes.confirm([], SHA, False, NOW, OWN)
+        with pytest.raises(PartitionError), site.changes.unmarked_by_failure(OWN, state, step):
             site.changes.end("imex", "it hangs")
         # As another process sees it.
         assert bool(storage.held(path)) == is_held

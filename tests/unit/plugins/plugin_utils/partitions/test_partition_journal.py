@@ -11,11 +11,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_journal as journals
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
-    AFTER,
-    BEFORE,
     STEPS,
     Journal,
-    Target,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,14 +44,14 @@ def test_without_a_change_nothing_is_due(path: Path) -> None:
 
 def test_the_journal_is_beside_the_state_file(tmp_path: Path) -> None:
     given = tmp_path / "fabric.json"
-    assert journals.path(str(given), "r01", None) == str(tmp_path / "fabric.partition-r01.jsonl")
+    assert journals.journals(str(given), ["r01"], None, str)["r01"].path == str(tmp_path / "fabric.partition-r01.jsonl")
 
 
 def test_the_plan_is_in_the_journal_alone(path: Path) -> None:
     journal_of(path).open(SHA, {**PLAN, "gates": ["max_moved"]})
     journal = journal_of(path)
     assert journal.plan == {**PLAN, "gates": ["max_moved"]}
-    assert (journal.target, journal.used) == ("after", {1, 5, DEFAULT})
+    assert (journal.is_back, journal.used) == (False, {1, 5, DEFAULT})
     assert journal.change[0]["incident"] == SHA[:12]
     journal.write("end", "failed")
     assert journal_of(path).plan is not None
@@ -63,46 +60,57 @@ def test_the_plan_is_in_the_journal_alone(path: Path) -> None:
     assert (journal.plan, journal.used) == (None, {1, 5, DEFAULT})
 
 
-@pytest.mark.parametrize(("code", "rows"), [("", AFTER), ("asked", BEFORE)])
-def test_where_the_last_change_has_left_each_tray(path: Path, code: str, rows: Target) -> None:
+@pytest.mark.parametrize("is_back", [False, True])
+def test_where_the_last_change_has_left_each_tray(path: Path, is_back: bool) -> None:
     journal = journal_of(path)
     journal.open(SHA, PLAN)
-    if code:
-        journal.turn_back(code)
+    if is_back:
+        journal.turn_back()
     assert journal.put == {}
     journal.write("end", "done")
-    assert journal_of(path).put == {tray: row["id"] for row in PLAN[rows] for tray in row["trays"]}
+    assert journal_of(path).put == {
+        tray: row["id"] for row in PLAN["before" if is_back else "after"] for tray in row["trays"]
+    }
 
 
 def test_each_step_is_due_until_it_is_done_and_again_after_a_rollback(path: Path) -> None:
     journal = journal_of(path)
     journal.open(SHA, PLAN)
     assert due(path) == [*STEPS]
-    for number, step in enumerate(STEPS[:4]):
+    switch, gpus = STEPS.index("switch"), STEPS.index("gpus")
+
+    def left(done: int) -> list[str]:
+        # Somebody may resume a tray until its GPUs have moved.
+        first = 0 if done > gpus else switch
+        return [*STEPS[:first], *STEPS[max(first, done) :]]
+
+    for number, step in enumerate(STEPS[:5]):
         journal.write(step, "begin")
-        assert due(path) == [*STEPS[number if number > STEPS.index("switch") else 0 :]]
+        assert due(path) == left(number)
         journal.write(step, "failed", detail="r01t01: it is unreachable")
-        assert due(path) == [*STEPS[number if number > STEPS.index("switch") else 0 :]]
+        assert due(path) == left(number)
         journal.write(step, "done")
-        # Somebody may resume a tray until the switch has changed.
-        assert due(path) == [*STEPS[number + 1 if number >= STEPS.index("switch") else 0 :]]
-    journal.turn_back("asked")
+        assert due(path) == left(number + 1)
+    journal.turn_back()
     assert due(path) == [*STEPS]
-    assert journal_of(path).target == "before"
-    journal.turn_back("asked")
+    assert journal_of(path).is_back
+    assert journal_of(path).plan == {**PLAN, "before": PLAN["after"], "after": PLAN["before"]}
+    journal.turn_back()
     assert len(journal_of(path).lines) == len(journal.lines)
 
 
-def test_a_change_that_is_put_back_is_drained_until_the_switch_is_back(path: Path) -> None:
+def test_a_change_that_is_put_back_is_drained_until_its_gpus_are_back(path: Path) -> None:
     journal = journal_of(path)
     journal.open(SHA, PLAN)
     for step in ("drain", "imex"):
         journal.write(step, "done")
-    journal.turn_back("put_back")
+    journal.turn_back("The switch refuses it")
     # Of a run that is killed there.
     assert due(path) == [*STEPS]
     journal.write("switch", "done")
-    assert due(path) == [*STEPS[3:]]
+    assert due(path) == [step for step in STEPS if step != "switch"]
+    journal.write("gpus", "done")
+    assert due(path) == [*STEPS[4:]]
 
 
 def test_operations_are_no_ends_of_their_step(path: Path) -> None:
@@ -161,7 +169,7 @@ def test_a_change_is_open_until_its_end(rows: list[tuple[str, str]], tmp_path_fa
     for step, state in rows:
         if not journal.change:
             break
-        journal.write(step, state, code="asked" if step == "rollback" else "")
+        journal.write(step, state)
     again = journal_of(path)
     assert bool(again.change) is (("end", "done") not in rows)
-    assert again.target in ("after", "before")
+    assert again.is_back is any(line["step"] == "rollback" for line in again.lines)

@@ -340,7 +340,9 @@ def test_an_older_release_has_another_number_of_the_default_partition() -> None:
     plan, objections = partition_plan.make("r01", wish, site.fabric, seen, (), ())
     assert objections == []
     assert [(row["id"], row["default"]) for row in plan["after"]] == [(1, True), (2, False), (3, False)]
-    assert partition_steps.clique_ids(plan, "before") == dict.fromkeys(R01, 32766), "its GPUs report the usual one"
+    assert partition_steps.clique_ids(partition_plan.turned(plan)) == dict.fromkeys(R01, 32766), (
+        "its GPUs report the usual one"
+    )
 
 
 def test_by_hand_the_fabric_file_alone_is_read() -> None:
@@ -380,7 +382,7 @@ def test_the_sha_covers_what_is_reviewed_and_no_more() -> None:
 
     def sha(*overridden: str, slurm: tuple[str, ...] = ()) -> str:
         again, _objections = site.plan("2x9")
-        return partition_plan.sha(partition_plan.reviewed([again], planned, overridden, slurm))
+        return partition_plan.sha([again], planned, overridden, slurm)
 
     first = sha("domain_split", "moved_percent")
     site.seen["jobs"] = {"r01t01": ["4711"]}
@@ -426,7 +428,7 @@ def test_shapes_are_reached_with_the_fewest_moves(wishes: list[Any], data: st.Da
             old = sorted((size for number, size in Counter(was.values()).items() if number != 32766), reverse=True)
             stays = sum(map(min, old, sorted(wish, reverse=True)))
             assert len(plan["moved"]) == 9 - stays
-        site.apply(plan, "before")
+        site.apply(partition_plan.turned(plan))
         assert {number: sorted(row["gpus"]) for number, row in site.partitions.items() if row["gpus"]} == {
             number: gpus for number, gpus in before.items() if gpus
         }

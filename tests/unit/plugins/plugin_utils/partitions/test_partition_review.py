@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import occupants
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import (
     partition_answers,
@@ -35,7 +34,7 @@ def rack() -> Rack:
 
 def review(
     rack: Rack, slurm: Any = SLURM, planned: Fabric | None = None, jobs: Any = None, gates: Any = (), **more: Any
-) -> partition_review.Review:
+) -> dict[str, Any]:
     plan, objections = rack.plan("2x2")
     assert objections == []
     options: dict[str, Any] = {"plans": [plan], "objections": [], "override": [], "plan": None, "scontrol": []}
@@ -44,7 +43,8 @@ def review(
         "objections": [{"code": code, "message": f"{code} objects; look."} for code in gates],
         "proposal_file": more.pop("pending", None),
     }
-    seen = replace(rack.read(), jobs=jobs or {})
+    nodes = dict.fromkeys(rack.trays, "IDLE") if more.get("scontrol", []) is not None else {}
+    seen = replace(rack.read(), jobs=jobs or {}, **{"nodes": nodes} | more.pop("seen", {}))
     after = planned or rack.planned(plan)
     return partition_review.review({**options, **more}, WANTED, FABRIC, after, seen, {"ctl": [slurm]})
 
@@ -84,15 +84,38 @@ def test_another_plan_than_the_reviewed_one_is_refused(rack: Rack) -> None:
     assert objection == f"partition_plan: the SHA-256 of the plan is {sha256} now; review it again."
 
 
-@pytest.mark.parametrize(("hosts", "is_said"), [(None, False), (["r01t01", "r02t01"], False), (["r02t01"], True)])
-def test_trays_that_no_inventory_has_do_not_change(
-    rack: Rack, tmp_path: Path, hosts: list[str] | None, is_said: bool
-) -> None:
+@pytest.mark.parametrize(("down", "is_said"), [(0, False), (3, False), (4, True)])
+def test_trays_of_which_none_answers_do_not_change(rack: Rack, tmp_path: Path, down: int, is_said: bool) -> None:
+    rack.down = {*rack.trays[:down]}
     journal = Journal(str(tmp_path / "journal.jsonl"), "r01", lambda: NOW)
-    options: dict[str, Any] = {"override": [], "hosts": hosts}
+    options: dict[str, Any] = {"override": []}
     changes = Changes(FABRIC, {"r01": journal})
     made = partition_review.plan(options, WANTED, changes, rack.read(), rack.known(), lambda _domain: rack.listed())
-    assert ["none is in the inventory" in row for row in made["objections"]] == [True] * is_said
+    assert ["none of them answers" in row for row in made["objections"]] == [True] * is_said
+
+
+@pytest.mark.parametrize(
+    ("owners", "owner", "said"),
+    [
+        ({}, "domain", ""),
+        ({"r01t02": None, "r02t01": "job"}, "domain", ""),
+        (
+            {"r01t03": "driver_managed", "r01t04": ""},
+            "domain",
+            "imex_owner is 'domain' for 2 trays (r01t[01-02]) and 'driver_managed' for 1 tray (r01t03) and not set for"
+            " 1 tray (r01t04), which change together; set one for all of them in group_vars/all.yml",
+        ),
+        (dict.fromkeys(FABRIC.trays), "", ""),
+    ],
+)
+def test_one_owner_of_imex_is_planned_for_all_affected_trays(
+    rack: Rack, owners: dict[str, str | None], owner: str, said: str
+) -> None:
+    plan, _objections = rack.plan("2x2")
+    made = {"plans": [plan], "moves": {}, "objections": ["a"]}
+    found = partition_review.owned(made, lambda tray: owners.get(tray, "domain"))
+    assert [row["imex_owner"] for row in found["plans"]] == [owner]
+    assert found["objections"] == ["a", *([said] if said else [])]
 
 
 def test_slurm_and_the_fabric_file_may_object(rack: Rack) -> None:
@@ -109,24 +132,36 @@ def test_slurm_and_the_fabric_file_may_object(rack: Rack) -> None:
 
 def test_where_jobs_are_not_known_a_person_must_know_that_there_are_none(rack: Rack) -> None:
     [objection] = review(rack, scontrol=None)["objections"]
-    assert objection.startswith("jobs are not known, since the run has neither a Slurm controller nor an API server")
-    for more in ({"override": ["jobs"]}, {"kubeconfig": "in-cluster"}, {"simulated": True}):
+    what = "jobs are not known, since the run has no Slurm controller and no node in Kubernetes of "
+    assert objection.startswith(f"{what}4 trays (r01t[01-04])")
+    # Each tray is asked for.
+    nodes = dict.fromkeys(rack.trays, ())
+    in_cluster = {"kubeconfig": "in-cluster", "seen": {"compute_domains": nodes}}
+    others = {"kubeconfig": "in-cluster", "seen": {"compute_domains": dict.fromkeys(rack.trays[1:], ())}}
+    [objection] = review(rack, scontrol=None, **others)["objections"]
+    assert objection.startswith(f"{what}1 tray (r01t01)")
+    for more in ({"override": ["jobs"]}, in_cluster, {"simulated": True}):
         found = review(rack, scontrol=None, **more)
         assert found["objections"] == []
         assert "No Slurm controller is in the inventory" in " ".join(found["text"])
 
 
+def test_a_node_that_slurm_does_not_have_would_not_be_drained(rack: Rack) -> None:
+    nodes = dict.fromkeys(rack.trays[:3], "IDLE")
+    # The drain of the run would fail, whatever a person knows about jobs.
+    for override in ([], ["jobs"]):
+        [objection] = review(rack, override=override, seen={"nodes": nodes})["objections"]
+        assert objection.startswith("Slurm has no node of 1 tray (r01t04); correct slurm_node in the fabric file")
+
+
 def test_no_gpu_leaves_a_tray_that_has_come_back_into_service() -> None:
     trays = ["r01t01", "r01t02"]
-    running = {"n1": ("7",), "n3": ("9",)}
+    running = {"r01t01": ("7",), "r01t02": (), "r01t03": ("9",)}
     nodes = {"r01t01": "DRAIN+IDLE: nvlink: partition", "r01t02": "IDLE"}
-    slurm_nodes = {"r01t01": "n1", "r01t02": "n2", "r01t03": "n3"}
-    pod = occupants.Occupants("n2", [], ["pod a/b"])
+    pod = partition_answers.Occupants("n2", [], ["pod a/b"])
 
     def found(running: Any, pods: Any = (), is_slurm: bool = True) -> str:
-        return partition_answers.in_service(
-            partition_answers.seen(nodes, running, dict(pods), slurm_nodes), trays, is_slurm
-        )
+        return partition_answers.in_service(partition_answers.seen(nodes, running, dict(pods)), trays, is_slurm)
 
     assert found(running) == "since the drain 7 runs on r01t01; wait for it, or cancel it"
     assert found({}, {"r01t02": pod}) == "since the drain pod a/b runs on r01t02; wait for it, or cancel it"
@@ -150,7 +185,9 @@ def test_only_trays_that_this_change_has_drained_are_missed() -> None:
         "r01t07": "DRAIN+IDLE: nvlink: partition of somebody else",
     }
     found = partition_answers.still_out(nodes, nodes.keys() - {"r01t04"})
-    assert found == "the tests have not returned r01t[01,05] to service, as the report of the rollout says"
+    assert found == "the tests have not returned r01t01 to service, as the report of the rollout says"
+    # One that is not fit for jobs holds no change open, and with it no repair.
+    assert partition_answers.unproven(nodes, nodes) == ["r01t05"]
     assert partition_answers.still_out(nodes, ["r01t02", "r01t03"]) == ""
 
 

@@ -17,8 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
     partition_steps,
     wish,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Target
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, turned
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .partition_world import Rack
@@ -91,21 +90,21 @@ def test_an_open_change_that_a_person_may_not_mean_is_not_continued(
 def test_the_next_fabric_file_is_that_of_the_plan_or_refused(rack: Rack) -> None:
     plan, planned = split(rack)
 
-    def found(target: Target, trays: list[str], before: Fabric, after: Fabric) -> list[str]:
-        return list(partition_steps.disagreements([(plan, target)], trays, before, after))
+    def found(plan: Plan, trays: list[str], before: Fabric, after: Fabric) -> list[str]:
+        return list(partition_steps.disagreements([plan], trays, before, after))
 
     moved = [*plan["clique_ids"]]
-    assert found("after", moved, FABRIC, planned) == []
-    assert found("before", moved, FABRIC, FABRIC) == []
-    assert len(found("after", moved, FABRIC, FABRIC)) == len(moved)
+    assert found(plan, moved, FABRIC, planned) == []
+    assert found(turned(plan), moved, FABRIC, FABRIC) == []
+    assert len(found(plan, moved, FABRIC, FABRIC)) == len(moved)
     # A tray that does not answer keeps its place.
-    assert found("after", [], FABRIC, FABRIC) == []
+    assert found(plan, [], FABRIC, FABRIC) == []
     elsewhere = {**planned.trays, "r02t01": {**planned.trays["r02t01"], "clique": "r03"}}
-    assert found("after", moved, FABRIC, replace(planned, trays=elsewhere)) == ["r02t01 would move to clique r03"]
+    assert found(plan, moved, FABRIC, replace(planned, trays=elsewhere)) == ["r02t01 would move to clique r03"]
     fewer = {tray: row for tray, row in planned.trays.items() if tray != "r03t01"}
-    assert found("after", moved, FABRIC, replace(planned, trays=fewer)) == ["r03t01 would be removed"]
+    assert found(plan, moved, FABRIC, replace(planned, trays=fewer)) == ["r03t01 would be removed"]
     more = {**planned.trays, "r09t01": planned.trays["r03t01"]}
-    assert found("after", moved, FABRIC, replace(planned, trays=more)) == ["r09t01 would be added"]
+    assert found(plan, moved, FABRIC, replace(planned, trays=more)) == ["r09t01 would be added"]
 
 
 def test_two_domains_change_in_one_fabric_file(rack: Rack) -> None:
@@ -118,8 +117,8 @@ def test_two_domains_change_in_one_fabric_file(rack: Rack) -> None:
     moved = {tray: {**FABRIC.trays[tray], "clique": row["clique"]} for tray, row in moved.items()}
     both = replace(planned, trays={**planned.trays, **moved}, cliques={**planned.cliques, **rows})
     answering = [*plan["clique_ids"], *other["clique_ids"]]
-    assert list(partition_steps.disagreements([(plan, "after"), (other, "after")], answering, FABRIC, both)) == []
-    alone = list(partition_steps.disagreements([(plan, "after")], answering, FABRIC, both))
+    assert list(partition_steps.disagreements([plan, other], answering, FABRIC, both)) == []
+    alone = list(partition_steps.disagreements([plan], answering, FABRIC, both))
     assert len(alone) == len(other["moved"])
 
 
@@ -130,7 +129,7 @@ def test_two_domains_change_in_one_fabric_file(rack: Rack) -> None:
 def test_a_tray_that_moves_brings_nothing_else_along(rack: Rack, key: str, value: Any) -> None:
     plan, planned = split(rack)
     rows = {**planned.trays, "r01t01": {**planned.trays["r01t01"], key: value, "why": "moved", "block": "r01_2"}}
-    found = partition_steps.disagreements([(plan, "after")], plan["moved"], FABRIC, replace(planned, trays=rows))
+    found = partition_steps.disagreements([plan], plan["moved"], FABRIC, replace(planned, trays=rows))
     assert list(found) == [f"r01t01 would have another {key}"]
 
 
@@ -141,7 +140,7 @@ def test_a_tray_that_was_silent_follows_its_gpus_when_it_answers(rack: Rack) -> 
     assert "r01t03" not in plan["clique_ids"]
 
     def found(after: Fabric) -> list[str]:
-        return list(partition_steps.disagreements([(plan, "after")], FABRIC.trays, FABRIC, after))
+        return list(partition_steps.disagreements([plan], FABRIC.trays, FABRIC, after))
 
     # It stays, or goes where the switch has moved it, and nowhere else.
     assert found(planned) == []
@@ -152,14 +151,14 @@ def test_a_tray_that_was_silent_follows_its_gpus_when_it_answers(rack: Rack) -> 
     stays: Plan = {**plan, "moved": [tray for tray in plan["moved"] if tray != "r01t03"]}
     row = {**planned.trays["r01t03"], "clique": planned.trays["r01t04"]["clique"]}
     after = replace(planned, trays={**planned.trays, "r01t03": row})
-    assert list(partition_steps.disagreements([(stays, "after")], FABRIC.trays, FABRIC, after)) == []
+    assert list(partition_steps.disagreements([stays], FABRIC.trays, FABRIC, after)) == []
 
 
 def test_an_older_default_partition_has_the_clique_that_its_gpus_report(rack: Rack) -> None:
     rack.partitions[7] = rack.partitions.pop(32766)
     plan, _objections = rack.plan("2x2")
-    assert set(partition_steps.clique_ids(plan, "before").values()) == {32766}
-    assert partition_steps.clique_ids(plan, "after") == plan["clique_ids"]
+    assert set(partition_steps.clique_ids(turned(plan)).values()) == {32766}
+    assert partition_steps.clique_ids(plan) == plan["clique_ids"]
 
 
 def test_a_run_with_nothing_to_change_says_what_it_has_not_compared() -> None:
@@ -171,18 +170,25 @@ def test_a_run_with_nothing_to_change_says_what_it_has_not_compared() -> None:
 
 def test_gpus_that_are_not_where_the_plan_has_them_are_named() -> None:
     wanted = {"r01t01": 1, "r01t02": 1, "r01t03": 2}
-    assert partition_answers.gpu_problem(wanted, {"r01t01": ("u", 1), "r01t02": ("u", 1), "r01t03": ("u", 2)}) == ""
-    text = partition_answers.gpu_problem(wanted, {"r01t01": ("u", 32766), "r01t02": None})
+    assert (
+        partition_answers.gpu_problem(
+            wanted, FABRIC.trays, {"r01t01": ("u", 1), "r01t02": ("u", 1), "r01t03": ("u", 2)}
+        )
+        == ""
+    )
+    text = partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t01": ("u", 32766), "r01t02": None})
     what = "the GPUs of r01t[01-02] report clique ID 32766 and no clique instead of the clique of the plan"
     assert text == f"{what}; correct their partitions on the switch"
 
 
 def test_a_tray_that_dies_meanwhile_holds_no_other_one_back() -> None:
     wanted = {"r01t01": 1, "r01t02": 1}
-    assert partition_answers.gpu_problem(wanted, {"r01t02": ("u", 1)}) == ""
+    assert partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t02": ("u", 1)}) == ""
     # Nobody shows that the switch has changed.
-    assert partition_answers.gpu_problem(wanted, {"r01t04": ("u", 1)}) == "r01t[01-02] did not answer"
-    assert partition_answers.gpu_problem({}, {}) == ""
+    assert partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t04": ("u", 1)}) == "r01t[01-02] did not answer"
+    # None that answers moves.
+    assert partition_answers.gpu_problem({}, ["r01t03", "r01t04"], {"r01t04": ("u", 7)}) == ""
+    assert partition_answers.gpu_problem({}, ["r01t03", "r01t04"], {}) == "r01t[03-04] did not answer"
 
 
 @pytest.mark.parametrize(
@@ -210,13 +216,18 @@ def test_a_host_whose_tasks_did_not_run_has_not_done_the_step() -> None:
     # A tray that the inventory does not have is one that does not answer.
     assert answers == {"ctl": [{}]}
     for step in ("imex", "slurm"):
-        assert partition_answers.problem(step, answers).startswith("ctl: the tasks of this step did not run")
-    assert partition_answers.problem("slurm", {"": [{}], "ctl": [{"skipped": True}, {}]}) == ""
+        assert partition_answers.problem(step, answers).startswith("ctl: the tasks of this step did not all run")
+    assert partition_answers.problem("slurm", {"": [{}], "ctl": [{}, {"skipped": True}]}) == ""
+    # An earlier task did; a failure of one says more.
+    assert partition_answers.problem("slurm", {"ctl": [{"changed": True}, {}]}).startswith(
+        "ctl: the tasks of this step"
+    )
+    assert partition_answers.problem("slurm", {"ctl": [{"failed": True, "msg": "it hangs"}, {}]}) == "ctl: it hangs"
 
 
 def test_by_hand_each_partition_of_the_switch_is_listed(rack: Rack) -> None:
     plan, _planned = split(rack)
-    lines = partition_steps.by_hand(plan, "after")
+    lines = partition_steps.by_hand(plan)
     assert len(lines) == 1 + len(plan["after"])
     assert any(line.endswith(": r01t[01-02]") for line in lines)
     assert any(line.startswith("partition 32766 ") and line.endswith(": no GPU") for line in lines)

@@ -49,8 +49,10 @@ class Domain:
     def journal(self) -> Journal:
         return Journal(str(self.path), "r01", lambda: NOW)
 
-    def run(self, wait: float = 20, name: str = ONE, **more: Any) -> switching.End:
-        return switching.converge(self.switches.client(name, **more), plan(), self.journal, wait, self.said.append)
+    def run(self, wait: float = 20, name: str = ONE, **more: Any) -> nvue.Outcome:
+        return switching.converge(
+            self.switches.client(name, **more), self.journal.plan or plan(), self.journal, wait, self.said.append
+        )
 
     @property
     def members(self) -> dict[int, set[str]]:
@@ -74,14 +76,14 @@ def rack(tmp_path: Path) -> Iterator[Domain]:
 
 
 def test_gpus_move_and_report_their_new_clique(rack: Domain) -> None:
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
     assert rack.members == AFTER
     reported = [dict(rows).get("gpu0.clique") for tray, rows in rack.switches.driven if tray == TRAYS[0]]
     assert reported == [None, "1"]
     listed = {row.id: row for row in rack.switches.report().partitions}
     assert (listed[1].name, listed[1].mode, listed[1].multicast_limit) == ("p1", "full_bandwidth", 16)
-    rack.journal.turn_back("asked")
-    assert rack.run() == (switching.DONE, "")
+    rack.journal.turn_back()
+    assert rack.run() == (nvue.DONE, "")
     assert rack.members == BEFORE
 
 
@@ -94,9 +96,9 @@ def test_a_run_that_is_killed_is_continued(rack: Domain, line: int) -> None:
     end = rack.run(wait=1)
     if line == 4:
         # It may have been sent: only a person may create it once more.
-        assert end.state == switching.UNKNOWN
+        assert end.state == nvue.UNKNOWN
         end = rack.run(wait=1)
-    assert (end, rack.members) == ((switching.DONE, ""), AFTER)
+    assert (end, rack.members) == ((nvue.DONE, ""), AFTER)
 
 
 def test_the_refusal_of_a_gpu_is_put_back(rack: Domain) -> None:
@@ -110,30 +112,30 @@ def test_the_refusal_of_a_gpu_is_put_back(rack: Domain) -> None:
         " in the partitions of before",
     )
     assert rack.members == BEFORE
-    assert rack.journal.target == "before"
+    assert rack.journal.is_back
 
 
 def test_what_completes_and_is_listed_later_is_waited_for(rack: Domain) -> None:
     rack.switches.fault(lag="0.4")
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
     assert rack.members == AFTER
 
 
 def test_what_is_not_listed_in_time_is_unknown_and_continued(rack: Domain) -> None:
     rack.switches.fault(lag="3600")
     end = rack.run(wait=0.3)
-    assert end.state == switching.UNKNOWN
-    assert "Switch r01sw1 of NVLink domain r01 may or may not have done the removal of the GPU " in end.detail
+    assert end.state == nvue.UNKNOWN
+    assert "Switch r01sw1 of NVLink domain r01 may or may not have done the removal of the GPU " in end.reason
     assert sum(line["state"] == "begin" for line in rack.journal.lines) == 1
     # It is sent again, and refused, since the switch has done it.
     rack.switches.fault(lag="")
-    assert rack.run(wait=2) == (switching.DONE, "")
+    assert rack.run(wait=2) == (nvue.DONE, "")
     assert rack.members == AFTER
 
 
 def test_what_times_out_and_completes_later_is_sent_once(rack: Domain) -> None:
     rack.switches.fault(delay="0.6")
-    assert rack.run(timeout=0.3) == (switching.DONE, "")
+    assert rack.run(timeout=0.3) == (nvue.DONE, "")
     assert rack.members == AFTER
     actions = json.loads((rack.switches.folder / "state.json").read_text())["actions"]
     assert [row["verb"] for row in actions.values()] == ["@restore", "@restore", "@create", "@update"]
@@ -156,9 +158,9 @@ def test_an_action_that_a_reboot_loses_is_unknown_and_done_by_the_next_runs(
     monkeypatch.setattr(rack.switches.domain, "answer", reboot_then)
     try:
         end = rack.run(wait=0.8)
-        assert end.state == switching.UNKNOWN
-        assert "In no NVLink partition" in end.detail or verb == "@restore"
-        assert rack.run(wait=0.8) == (switching.DONE, "")
+        assert end.state == nvue.UNKNOWN
+        assert "In no NVLink partition" in end.reason or verb == "@restore"
+        assert rack.run(wait=0.8) == (nvue.DONE, "")
         assert rack.members == AFTER
     finally:
         rack.switches.stop()
@@ -182,17 +184,17 @@ def test_an_action_that_a_reboot_loses_is_unknown_and_done_by_the_next_runs(
 def test_a_switch_that_cannot_be_read_gets_no_action(rack: Domain, fault: dict[str, str], words: str) -> None:
     rack.switches.fault(**fault)
     end = rack.run(wait=0.2)
-    assert end.state == switching.UNKNOWN
-    assert words in end.detail
-    assert end.detail.endswith(". Nothing was sent")
-    assert standin.PASSWORD not in end.detail
+    assert end.state == nvue.UNKNOWN
+    assert words in end.reason
+    assert end.reason.endswith(". Nothing was sent")
+    assert standin.PASSWORD not in end.reason
     assert rack.members == BEFORE
     rack.switches.fault(**dict.fromkeys(fault, ""))
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
 
 
 def test_a_switch_that_does_not_run_the_controller_gets_no_action(rack: Domain) -> None:
-    assert "its controller is not ok (there is none)" in rack.run(wait=0.2, name=TWO).detail
+    assert "its controller is not ok (there is none)" in rack.run(wait=0.2, name=TWO).reason
     assert rack.members == BEFORE
 
 
@@ -201,7 +203,7 @@ def test_swapped_uuids_of_two_gpus_stop_the_change(rack: Domain) -> None:
     end = rack.run()
     assert end.state == switching.FOREIGN
     first, other = (PLACES[tray] for tray in (TRAYS[0], TRAYS[3]))
-    assert f"lists GPUs otherwise than the plan: r01t01: {first[1]} at {other[0]}, its driver has" in end.detail
+    assert f"lists GPUs otherwise than the plan: r01t01: {first[1]} at {other[0]}, its driver has" in end.reason
     assert rack.members == BEFORE
 
 
@@ -209,13 +211,13 @@ def test_a_gpu_that_fell_out_of_its_partition_is_moved_without_a_removal(rack: D
     rack.switches.fault(out=PLACES[TRAYS[0]][0])
     rack.switches.domain.tick()
     rack.switches.fault(out="")
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
     assert rack.members == AFTER
 
 
 def test_a_degraded_partition_is_no_reason_to_stop(rack: Domain) -> None:
     rack.switches.fault(health="DEGRADED", mode="adaptive_bandwidth")
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
 
 
 def test_a_password_that_is_changed_in_the_middle_stops_and_is_continued(rack: Domain) -> None:
@@ -223,15 +225,15 @@ def test_a_password_that_is_changed_in_the_middle_stops_and_is_continued(rack: D
         if text.startswith("3 of 4"):
             rack.switches.fault(login="changed")
 
-    end = switching.converge(rack.switches.client(), plan(), rack.journal, 5, change_password)
-    assert end.state == switching.UNKNOWN
-    assert "rejects the credentials" in end.detail
-    assert end.detail.endswith(
+    end = switching.converge(rack.switches.client(), rack.journal.plan or plan(), rack.journal, 5, change_password)
+    assert end.state == nvue.UNKNOWN
+    assert "rejects the credentials" in end.reason
+    assert end.reason.endswith(
         f"Not sent: the creation of NVLink partition 1 with the GPU {PLACES[TRAYS[0]][0]} of r01t01. In no NVLink"
         " partition: 2 GPUs of 2 trays (r01t[01-02]), which must stay drained"
     )
     rack.switches.fault(login="")
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
 
 
 # --------------------------------------------------------------------------------------------------- hostile switches
@@ -273,7 +275,7 @@ def test_a_hostile_answer_to_an_action_ends_in_one_sentence(kind: str, tmp_path:
             reply.json(documents[path])
 
     end, requests = against(respond, tmp_path, authority)
-    assert end.state == (switching.IS_BACK if kind == "refusal" else switching.UNKNOWN)
+    assert end.state == (switching.IS_BACK if kind == "refusal" else nvue.UNKNOWN)
     posts = [request.target for request in requests if request.method == "POST"]
     assert posts == [f"/nvue_v1/sdn/partition/{DEFAULT}/location/{PLACES[TRAYS[0]][0]}"]
 
@@ -293,12 +295,12 @@ def test_a_switch_that_refuses_everything_gets_each_action_once(tmp_path: Path, 
             reply.json({str(DEFAULT): {}} if path.endswith("/sdn/partition") else row)
 
     end, requests = against(respond, tmp_path, authority)
-    assert end.state == switching.REFUSED
-    assert "In no NVLink partition: 2 GPUs of 2 trays" in end.detail
+    assert end.state == nvue.REFUSED
+    assert "In no NVLink partition: 2 GPUs of 2 trays" in end.reason
     assert [request.target.split("/")[4] for request in requests if request.method == "POST"] == ["1", str(DEFAULT)]
 
 
-def against(respond: Responder, folder: Path, authority: Authority) -> tuple[switching.End, list[Request]]:
+def against(respond: Responder, folder: Path, authority: Authority) -> tuple[nvue.Outcome, list[Request]]:
     """The end of a change on a server, and the requests that it received."""
     journal = Journal(str(folder / "journal.jsonl"), "r01", lambda: NOW)
     journal.open(SHA, plan())
@@ -307,9 +309,9 @@ def against(respond: Responder, folder: Path, authority: Authority) -> tuple[swi
         end = switching.converge(
             nvue.switch("sw1", {**options, "timeout": 1}), plan(), journal, 0.2, lambda _text: None
         )
-    text = end.detail + (folder / "journal.jsonl").read_text()
+    text = end.reason + (folder / "journal.jsonl").read_text()
     assert "{{" not in text
     assert "secret-word" not in text
-    assert "\n" not in end.detail
-    assert len(end.detail) < 1000
+    assert "\n" not in end.reason
+    assert len(end.reason) < 1000
     return end, server.requests

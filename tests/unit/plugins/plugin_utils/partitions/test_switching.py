@@ -8,15 +8,13 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import switching
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import (
-    AFTER,
-    BEFORE,
     Journal,
-    Target,
 )
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given, settings
@@ -53,18 +51,18 @@ def rack(tmp_path: Path) -> Rack:
     return Rack(tmp_path, TO_HALVES)
 
 
-def end_of(rack: Rack, runs: int = 3) -> switching.End:
+def end_of(rack: Rack, runs: int = 3) -> nvue.Outcome:
     """The end of the last of several runs of the same command, which ends at the first that is not unknown."""
     end = rack.run()
     for _again in range(runs - 1):
-        if end.state != switching.UNKNOWN:
+        if end.state != nvue.UNKNOWN:
             break
         end = rack.run()
     return end
 
 
 def test_a_shape_is_made_gpu_by_gpu_and_the_default_partition_stays(rack: Rack) -> None:
-    assert rack.run() == (switching.DONE, "")
+    assert rack.run() == (nvue.DONE, "")
     assert rack.switch.state == state_of(TO_HALVES["after"])
     assert rack.switch.state[DEFAULT] == set()
     verbs = [verb for verb, _count in itertools.groupby(call[0] for call in rack.switch.calls)]
@@ -77,25 +75,27 @@ def test_a_shape_is_made_gpu_by_gpu_and_the_default_partition_stays(rack: Rack) 
 def test_a_second_run_sends_nothing(rack: Rack) -> None:
     rack.run()
     sent = len(rack.switch.calls)
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert len(rack.switch.calls) == sent
 
 
 def test_emptied_partitions_of_ours_are_deleted_and_those_of_others_stay(tmp_path: Path) -> None:
     rack = Rack(tmp_path, BACK, made=(1, 2))
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert rack.switch.state == {DEFAULT: {gpu for tray in TRAYS for gpu in gpus_of(tray)}}
     folder = tmp_path / "other"
     folder.mkdir()
     # The journal does not have it, whatever the plan says.
     other = Rack(folder, BACK, made=(1,))
-    assert other.run().state == switching.DONE
+    assert other.run().state == nvue.DONE
     assert other.switch.rows[2] == []
 
 
-@pytest.mark.parametrize("target", [AFTER, BEFORE])
+@pytest.mark.parametrize("target", ["after", "before"])
 @pytest.mark.parametrize("kind", ["shape", "default"])
-def test_a_run_that_is_killed_at_any_line_is_continued_or_turned_back(kind: str, target: Target) -> None:
+def test_a_run_that_is_killed_at_any_line_is_continued_or_turned_back(
+    kind: str, target: Literal["after", "before"]
+) -> None:
     """Before a line: what it is about may have happened. After one: it has not, if the line begins it."""
     plan, made = ONE_GPU[kind], (1, 2) if kind == "default" else ()
     for stops, is_written in ((number // 2, number % 2 == 1) for number in itertools.count()):
@@ -109,10 +109,10 @@ def test_a_run_that_is_killed_at_any_line_is_continued_or_turned_back(kind: str,
                 # Two lines for each operation.
                 assert stops == 2 * len(rack.switch.calls)
                 return
-            if target == BEFORE:
+            if target == "before":
                 rack.turn_back()
             end = end_of(rack)
-            assert (end.state, rack.switch.state) == (switching.DONE, state_of(plan[target], 1)), (stops, end)
+            assert (end.state, rack.switch.state) == (nvue.DONE, state_of(plan[target], 1)), (stops, end)
 
 
 def test_a_creation_that_may_be_under_way_is_sent_again_only_in_the_second_run_after_it(rack: Rack) -> None:
@@ -121,14 +121,14 @@ def test_a_creation_that_may_be_under_way_is_sent_again_only_in_the_second_run_a
         rack.run(16, is_written=True)
     sent = len(rack.switch.calls)
     end = rack.run(wait=600)
-    assert end.state == switching.UNKNOWN
+    assert end.state == nvue.UNKNOWN
     assert (
-        "may or may not have done the creation of NVLink partition 1 with the GPU 1.10.1.1 of r01t01 (its" in end.detail
+        "may or may not have done the creation of NVLink partition 1 with the GPU 1.10.1.1 of r01t01 (its" in end.reason
     )
-    assert "run partition again to go on, or with -e partition_rollback=true" in end.detail
-    assert end.detail.endswith(". In no NVLink partition: 8 GPUs of 4 trays (r01t[01-04]), which must stay drained")
+    assert "run partition again to go on, or with -e partition_rollback=true" in end.reason
+    assert end.reason.endswith(". In no NVLink partition: 8 GPUs of 4 trays (r01t[01-04]), which must stay drained")
     assert (len(rack.switch.calls), rack.clock.now >= 600) == (sent, True)
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert rack.calls(nvue.CREATE) == 2
 
 
@@ -142,28 +142,28 @@ def test_an_operation_without_an_answer_is_read_back_and_never_sent_twice_in_a_r
     end = rack.run(wait=600)
     assert len(set(rack.switch.calls)) == len(rack.switch.calls)
     if answer == "lost":
-        assert (end.state, len(rack.switch.calls)) == (switching.DONE, 16)
+        assert (end.state, len(rack.switch.calls)) == (nvue.DONE, 16)
         return
-    assert (end.state, len(rack.switch.calls)) == (switching.UNKNOWN, number + 1)
+    assert (end.state, len(rack.switch.calls)) == (nvue.UNKNOWN, number + 1)
     assert rack.lines[-1]["state"] == "failed"
     assert sum("waits since" in line for line in rack.said) in range(15, 21)
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert rack.switch.state == state_of(TO_HALVES["after"])
 
 
 def test_an_operation_that_is_listed_later_is_waited_for(rack: Rack) -> None:
     rack.switch.lag = 25
-    assert rack.run(wait=60).state == switching.DONE
+    assert rack.run(wait=60).state == nvue.DONE
     assert rack.clock.now >= 16 * 25
     assert rack.switch.state == state_of(TO_HALVES["after"])
 
 
 def test_a_list_that_lags_longer_than_the_wait_is_unknown_and_is_continued(rack: Rack) -> None:
     rack.switch.lag = 700
-    assert rack.run(wait=600).state == switching.UNKNOWN
+    assert rack.run(wait=600).state == nvue.UNKNOWN
     assert len(rack.switch.calls) == 1
     rack.switch.lag = 0
-    assert rack.run(wait=600).state == switching.DONE
+    assert rack.run(wait=600).state == nvue.DONE
     assert len(rack.switch.calls) == 16
 
 
@@ -173,39 +173,40 @@ def test_what_the_switch_refuses_is_put_back_in_the_same_run(tmp_path: Path, num
     rack.switch.answers = [None] * number + ["refused"]
     end = rack.run()
     assert end.state == switching.IS_BACK
-    assert end.detail.startswith("Switch r01sw1 of NVLink domain r01 refuses the ")
-    assert end.detail.endswith(
+    assert end.reason.startswith("Switch r01sw1 of NVLink domain r01 refuses the ")
+    assert end.reason.endswith(
         " (no resources); remove the cause, then run partition again. All GPUs are in the partitions of before"
     )
     assert rack.switch.state == state_of(TO_HALVES["before"])
-    assert [line["code"] for line in rack.lines if line["step"] == "rollback"] == ["put_back"]
+    [refusal] = [line["detail"] for line in rack.lines if line["step"] == "rollback"]
+    assert end.reason.startswith(refusal)
 
 
 def test_what_is_refused_when_it_is_sent_again_is_put_back(rack: Rack) -> None:
     rack.switch.answers = ["dropped", "refused"]
-    assert rack.run().state == switching.UNKNOWN
+    assert rack.run().state == nvue.UNKNOWN
     end = rack.run(wait=600)
     assert (end.state, rack.clock.now >= 600) == (switching.IS_BACK, True)
-    assert "refuses the removal of the GPU 1.10.1.1 of r01t01 from NVLink partition 32766 (no resources)" in end.detail
+    assert "refuses the removal of the GPU 1.10.1.1 of r01t01 from NVLink partition 32766 (no resources)" in end.reason
     assert rack.switch.state == state_of(TO_HALVES["before"])
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
 
 
 def test_a_switch_that_refuses_to_put_back_ends_with_the_gpus_in_no_partition(rack: Rack) -> None:
     rack.switch.answers = [None] * 3 + ["refused"] * 9
     end = rack.run()
-    assert end.state == switching.REFUSED
+    assert end.state == nvue.REFUSED
     assert (
-        "refuses the removal of the GPU 1.11.1.2 of r01t02 from NVLink partition 32766 (no resources); " in end.detail
+        "refuses the removal of the GPU 1.11.1.2 of r01t02 from NVLink partition 32766 (no resources); " in end.reason
     )
     assert (
         "It cannot be put back: Switch r01sw1 of NVLink domain r01 refuses the addition of the GPU 1.10.1.1 of r01t01"
-        in end.detail
+        in end.reason
     )
-    assert end.detail.endswith(". In no NVLink partition: 3 GPUs of 2 trays (r01t[01-02]), which must stay drained")
+    assert end.reason.endswith(". In no NVLink partition: 3 GPUs of 2 trays (r01t[01-02]), which must stay drained")
     rack.switch.answers = []
     # The same command goes on with putting back.
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert rack.switch.state == state_of(TO_HALVES["before"])
 
 
@@ -228,7 +229,7 @@ def test_a_gpu_with_another_uuid_at_its_location_stops_the_change(rack: Rack) ->
     end = rack.run()
     assert end.state == switching.FOREIGN
     words = "r01t01: 0x00000000000000ff at 1.10.1.1, its driver has 0x0000000000002b03 at 10.1.1"
-    assert f"lists GPUs otherwise than the plan: {words}" in end.detail
+    assert f"lists GPUs otherwise than the plan: {words}" in end.reason
     assert rack.switch.calls == []
 
 
@@ -236,26 +237,26 @@ def test_a_partition_of_somebody_else_with_a_new_id_stops_the_change_and_its_rol
     rack.switch.rows[1] = []
     end = rack.run()
     assert end.state == switching.FOREIGN
-    assert "lists NVLink partition 1, which the plan has not made" in end.detail
+    assert "lists NVLink partition 1, which the plan has not made" in end.reason
     rack.turn_back()
-    assert rack.run().state == switching.DONE
+    assert rack.run().state == nvue.DONE
     assert 1 in rack.switch.rows
 
 
 def test_a_default_partition_with_another_id_stops_the_change(rack: Rack) -> None:
     rack.switch.rows[7] = rack.switch.rows.pop(DEFAULT)
-    assert "does not list NVLink partition 32766, which the plan keeps" in rack.run().detail
+    assert "does not list NVLink partition 32766, which the plan keeps" in rack.run().reason
     assert rack.switch.calls == []
 
 
 def test_the_empty_list_of_a_controller_that_starts_is_waited_for(rack: Rack) -> None:
     rack.switch.later = [(30.0, {})]
-    assert rack.run(wait=20).detail == (
+    assert rack.run(wait=20).reason == (
         "r01sw1: does not list NVLink partition 32766, which the plan keeps; check its controller with nv show sdn"
         " partition. Nothing was sent"
     )
     assert rack.switch.calls == []
-    assert rack.run(wait=20).state == switching.DONE
+    assert rack.run(wait=20).state == nvue.DONE
     assert rack.switch.state == state_of(TO_HALVES["after"])
 
 
@@ -265,7 +266,7 @@ def test_an_empty_list_is_no_removal(rack: Rack, monkeypatch: pytest.MonkeyPatch
         return nvue.Outcome(nvue.UNKNOWN, "gave no answer")
 
     monkeypatch.setattr(rack.switch, "act", act_and_start)
-    assert rack.run(wait=20).state == switching.UNKNOWN
+    assert rack.run(wait=20).state == nvue.UNKNOWN
     assert [line["state"] for line in rack.lines[1:]] == ["begin", "failed"]
 
 
@@ -274,15 +275,15 @@ def test_a_partition_that_is_not_empty_is_not_deleted(tmp_path: Path) -> None:
     rack.switch.rows[2].append(gpu_at("1.99.1.1"))
     end = rack.run()
     assert end.state == switching.FOREIGN
-    assert "lists GPUs in NVLink partition 2, which the plan empties" in end.detail
+    assert "lists GPUs in NVLink partition 2, which the plan empties" in end.reason
     assert rack.switch.rows[2] == [gpu_at("1.99.1.1")]
 
 
 def test_a_switch_that_no_longer_runs_the_controller_is_no_switch_without_partitions(rack: Rack) -> None:
     rack.switch.is_primary = False
     end = rack.run(wait=600)
-    assert end.state == switching.UNKNOWN
-    assert end.detail == ("r01sw1: its controller is not ok (STANDBY, ok); check where it runs. Nothing was sent")
+    assert end.state == nvue.UNKNOWN
+    assert end.reason == ("r01sw1: its controller is not ok (STANDBY, ok); check where it runs. Nothing was sent")
     assert rack.switch.calls == []
 
 
@@ -295,8 +296,8 @@ def test_a_login_that_is_refused_is_asked_once(rack: Rack, monkeypatch: pytest.M
 
     monkeypatch.setattr(rack.switch, "controller", refuse)
     end = rack.run(wait=600)
-    assert (end.state, len(asked)) == (switching.UNKNOWN, 1)
-    assert "rejects the credentials" in end.detail
+    assert (end.state, len(asked)) == (nvue.UNKNOWN, 1)
+    assert "rejects the credentials" in end.reason
 
 
 def test_planned_shapes_follow_each_other_on_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +312,7 @@ def test_planned_shapes_follow_each_other_on_a_switch(tmp_path: Path, monkeypatc
         assert (objections, plan["moved"] != []) == ([], True)
         planned = site.planned(plan)
         journal.open(SHA, plan)
-        assert switching.converge(switch, plan, journal, 60, lambda _text: None).state == switching.DONE
+        assert switching.converge(switch, plan, journal, 60, lambda _text: None).state == nvue.DONE
         journal.write("end", "done")
         site.fabric = planned
         site.partitions = {
@@ -347,12 +348,12 @@ def test_whatever_happens_the_last_run_reaches_what_was_before_or_after(
                 end = rack.run(stops, is_written)
             except Killed:
                 continue
-            ends = {switching.DONE: (plan["before"], plan["after"]), switching.IS_BACK: (plan["before"],)}
+            ends = {nvue.DONE: (plan["before"], plan["after"]), switching.IS_BACK: (plan["before"],)}
             if end.state in ends:
                 assert rack.switch.state in [state_of(rows) for rows in ends[end.state]]
             else:
-                assert end.state in (switching.UNKNOWN, switching.REFUSED)
+                assert end.state in (nvue.UNKNOWN, nvue.REFUSED)
         rack.switch.answers = []
-        assert end_of(rack).state == switching.DONE
-        target = BEFORE if any(line["step"] == "rollback" for line in rack.lines) else AFTER
-        assert rack.switch.state == state_of(plan[target])
+        assert end_of(rack).state == nvue.DONE
+        is_back = any(line["step"] == "rollback" for line in rack.lines)
+        assert rack.switch.state == state_of(plan["before" if is_back else "after"])
