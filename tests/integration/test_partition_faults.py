@@ -382,3 +382,14 @@ def test_imex_of_another_owner_is_left_alone(site: PartitionSite) -> None:
     text = site.partition(**given, partition_plan=site.plan(**given))
     assert "Configure IMEX" not in text
     is_split(site)
+
+
+def test_trays_that_change_together_have_one_owner_of_imex(site: PartitionSite) -> None:
+    """It is decided with the plan: the IMEX that one owner has stopped would not start again for another one."""
+    (site.folder / "host_vars").mkdir()
+    (site.folder / "host_vars/r01t01.yml").write_text("imex_owner: domain\n")
+    before = site.everything
+    text = site.refused("--check", imex_owner=None)
+    assert "imex_owner is 'domain' for 1 tray (r01t01) and 'driver_managed' for 1 tray (r01t02)" in text
+    assert "set one for all of them in group_vars/all.yml" in text
+    assert site.everything == before
