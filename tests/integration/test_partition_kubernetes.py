@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE
@@ -39,8 +40,11 @@ def site(cluster: Site, tmp_path: Path) -> Iterator[PartitionSite]:
     made = PartitionSite(tmp_path / "site", racks=1, trays_per_rack=4)
     made.create()
     made.start()
-    api = dict.fromkeys(("verify_kubeconfig", "k8s_topology_kubeconfig"), str(cluster.running.kubeconfig))
+    kubeconfig = str(cluster.running.kubeconfig)
+    api: dict[str, Any] = dict.fromkeys(("verify_kubeconfig", "k8s_topology_kubeconfig"), kubeconfig)
     api["k8s_topology_enabled"] = "true"
+    # Jobs are known here.
+    api["partition_override"] = []
     made.variables = {"nvlink_partitions": {"r01": [2, 2]}, "partition_wait": 30, **api}
     yield made
     made.stop()
