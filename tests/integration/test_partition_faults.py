@@ -289,13 +289,13 @@ def test_a_way_back_that_is_killed_goes_on(small: PartitionSite) -> None:
 
     def back(lines: list[dict[str, Any]]) -> set[tuple[str, ...]]:
         begins = next((number for number, line in enumerate(lines) if line["step"] == "rollback"), len(lines))
-        return steps([line for line in lines[begins:] if line["step"] in ("switch", "gpus", "accept")])
+        return steps([line for line in lines[begins:] if line["step"] == "switch"])
 
     runs = 0
     while not ended(site):
         seen = back(site.journal)
         runs += site.killed(lambda lines, seen=seen: not back(lines) <= seen, partition_rollback=True)
-        assert back(site.journal) > seen or runs < 2, "each run gets further"
+        assert back(site.journal) > seen or ended(site), "each run gets further"
     print(runs, "runs were killed")
     assert runs > 3
     assert site.partitions == BEFORE
