@@ -34,6 +34,9 @@ racks:
 """
 PLAYBOOK = "ansible-playbook rackscale.nvlink.partition"
 
+# The test of a clique, which on real trays sends data over NVLink.
+TESTED = "/run/clique-tested"
+
 
 class Partitioned(Site):
     """The site, and what its switches, its journals, IMEX and Slurm have."""
@@ -100,6 +103,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Partitioned]:
             "slurm_tiers": [{"name": "lease", "all": True, "per_block": True}],
             "slurm_tiers_manage_conf": True,
             "imex_owner": "domain",
+            "rollout_clique_test": ["touch", TESTED],
         }
         with (folder / "group_vars" / "all.yml").open("a") as file:
             file.write("".join(f"{name}: {json.dumps(value)}\n" for name, value in variables.items()))
@@ -125,6 +129,9 @@ def test_a_rack_is_split_and_joined_again_while_jobs_run_elsewhere(site: Partiti
     assert site.blocks()[cliques["r01t01"]] == "r01t[01-02]"
     assert site.tiers() == {"lease_r01a r01t[01-02]", "lease_r01b r01t[03-04]", "lease_r02 r02t[01-02]"}
     assert site.drained() == {}
+    # Of each new clique together, before any job.
+    for tray in cliques:
+        site.racks.exec(tray, "test", "-e", TESTED)
     assert job in site.racks.exec("ctl", "squeue", "-h", "-tR").stdout
     # A second run changes nothing.
     output = site.timed(split)

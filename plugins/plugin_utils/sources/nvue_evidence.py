@@ -94,7 +94,7 @@ def _uids(fabric: Fabric, row: Observation) -> Iterable[str]:
 
 
 def _reported(fabric: Fabric, row: Observation) -> tuple[int | None, str]:
-    """(clique ID, who says so); None for a tray without one."""
+    """(clique ID, the report that has it, in words); None and empty for a tray without one."""
     if row.identity:
         return row.identity[1], f"the GPUs report clique ID {row.identity[1]}"
     if row.tray not in fabric.trays:
