@@ -18,7 +18,7 @@ description:
   - The playbooks import it by C(phases/check.yml), which registers its result as C(run_plan) in every run. Later plays
     read what the run is from there alone.
   - The variable C(run_playbook) of the play names the playbook. What it checks is C(run_check) in the entry of that
-    playbook in C(playbooks/meta/argument_specs.yml).
+    playbook in C(playbooks/files/argument_specs.yml).
   - Of C(site) it plans the phases, and fails for all that would stop a later one, found from variables of localhost,
     the addresses of the trays and the fabric file alone. Slurm applies with a host of C(slurm_controller_hosts). IMEX
     applies with C(imex_owner) and without the DRA driver. Kubernetes applies with C(dra_driver_shape) or

@@ -106,9 +106,9 @@ def playbooks() -> list[Playbook]:
 
 
 def playbook(path: Path) -> Playbook:
-    """The first paragraph of a playbook's header comment, below `---`, and its variables in argument_specs.yml."""
+    """The first paragraph of a playbook's header comment, below `---`, and its variables in files/argument_specs.yml."""
     header = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].split("\n#\n", 1)[0]
-    options = _read(path.parent / "meta" / "argument_specs.yml")["argument_specs"][path.stem]["options"]
+    options = _read(path.parent / "files" / "argument_specs.yml")["argument_specs"][path.stem]["options"]
     needed = {name: spec["description"] for name, spec in options.items() if spec.get("required")}
     others = {name: spec["description"] for name, spec in options.items() if name not in needed}
     text = " ".join(line.removeprefix("#").strip() for line in header.splitlines())

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The variables that a site may set, and what each playbook checks of a run, from argument_specs.yml.
+"""The variables that a site may set, and what each playbook checks of a run.
 
-Of roles and playbooks: playbooks/meta/argument_specs.yml has an entry for each playbook, as a role has for its entry
-points. The files are read when an action plugin is first loaded, before Ansible forks.
+A role has them in meta/argument_specs.yml; playbooks/files/argument_specs.yml has an entry for each playbook, as a role has
+for its entry points. The files are read when an action plugin is first loaded, before Ansible forks.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _read() -> tuple[dict[str, dict[str, Specification]], dict[str, RunCheck]]:
     """(roles/NAME or playbooks/NAME -> its variables; playbook -> what it checks)."""
     found: dict[str, dict[str, Specification]] = {}
     checks: dict[str, RunCheck] = {}
-    for path in (*_ROOT.glob("roles/*/meta/argument_specs.yml"), _ROOT / "playbooks/meta/argument_specs.yml"):
+    for path in (*_ROOT.glob("roles/*/meta/argument_specs.yml"), _ROOT / "playbooks/files/argument_specs.yml"):
         owner = path.parents[1].relative_to(_ROOT)
         read = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         for entry, spec in read["argument_specs"].items():

@@ -25,7 +25,7 @@ PARTS = [
     *sorted({*CHECKOUT.glob("playbooks/phases/*.yml")} - {CHECK}),
     CHECKOUT / "playbooks/tasks/render.yml",
 ]
-SPECS = yaml.safe_load((CHECKOUT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]
+SPECS = yaml.safe_load((CHECKOUT / "playbooks/files/argument_specs.yml").read_text())["argument_specs"]
 KEYS = ("type", "elements", "choices", "options", "no_log")
 ONE_VARIABLE = re.compile(r"\{\{ *(\w+)(?: *\| *default\([^{}]*?\))* *\}\}")
 
