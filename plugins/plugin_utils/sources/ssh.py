@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
@@ -24,7 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Op
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, gateways, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+if TYPE_CHECKING:
+    from ClusterShell.NodeSet import NodeSet
 
 SOURCE = "ssh"
 OPTIONS = documented(source_ssh.ModuleDocFragment.DOCUMENTATION, SOURCE)
@@ -157,6 +159,9 @@ def _gateway(options: Options, value: Any) -> str:
 
 def _nodes(options: Options, key: str, texts: Iterable[Any]) -> NodeSet:
     """The names of trays in texts; an error for more than MAX_TRAYS, of ranges before they are expanded."""
+    # Here, since every controller can load this file, and the library is needed for this source alone.
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
     nodes = NodeSet()
     for text in texts:
         if not isinstance(text, str):
