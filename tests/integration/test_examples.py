@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import VARIABLES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import OF_OWNER
 
 from .commands import ansible, environment
 from .conftest import CHECKOUT
@@ -27,6 +27,7 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "tools"))
 from make_venv import CACHE, pip
 
 EXAMPLES = CHECKOUT / "examples"
+PATTERN = CHECKOUT / "extensions" / "patterns" / "nvlink_slurm"
 BIN = Path(sys.executable).parent
 RACKS: dict[str, Any] = {"racks": 2, "trays_per_rack": 18, "gpus_per_tray": 4, "seed": 1}
 # The last release of the community package that has awx.awx.
@@ -146,18 +147,37 @@ def test_ansible_runner_runs_site_with_a_read_only_project(site: Path, tmp_path:
     assert (state / "rendered" / "report" / "index.html").exists()
 
 
-def awx_tasks() -> list[dict[str, Any]]:
-    (play,) = yaml.safe_load((EXAMPLES / "awx" / "controller.yml").read_text())
-    tasks: list[dict[str, Any]] = play["tasks"]
-    return tasks
+def job_templates() -> list[dict[str, Any]]:
+    definition = json.loads((PATTERN / "meta" / "pattern.json").read_text())
+    templates: list[dict[str, Any]] = definition["aap_resources"]["controller_job_templates"]
+    return templates
 
 
-def test_the_job_templates_name_playbooks_of_the_project_and_their_variables() -> None:
-    (templates,) = (task["loop"] for task in awx_tasks() if "awx.awx.job_template" in task)
-    for template in templates:
-        assert (EXAMPLES / "site" / "playbooks" / f"{template['playbook']}.yml").exists()
-        questions = [row["variable"] for row in template.get("survey", {}).get("spec", [])]
-        assert [name for name in [*template["extra_vars"], *questions] if name not in VARIABLES] == []
+def test_the_job_templates_name_playbooks_and_their_variables() -> None:
+    for template in job_templates():
+        name = template["playbook"].removesuffix(".yml")
+        for folder in (PATTERN, EXAMPLES / "site"):
+            (play,) = yaml.safe_load((folder / "playbooks" / f"{name}.yml").read_text())
+            assert play["import_playbook"] == f"rackscale.nvlink.{name}"
+        asked = {row["variable"]: row["required"] for row in template["survey"]["spec"]}
+        assert asked.keys() <= OF_OWNER[f"playbooks/{name}"].keys()
+        described = yaml.safe_load((PATTERN / "playbooks" / f"{name}.meta.yml").read_text())
+        options = described["argument_specs"][name]["options"]
+        assert asked == {variable: option["required"] for variable, option in options.items()}
+
+
+def test_the_pattern_is_what_the_platform_reads() -> None:
+    definition = json.loads((PATTERN / "meta" / "pattern.json").read_text())
+    resources = definition["aap_resources"]
+    assert definition["name"] == PATTERN.name
+    assert len(definition["title"]) <= 64
+    assert [template["name"] for template in job_templates() if template.get("primary")] == ["NVLink discover"]
+    for template in job_templates():
+        assert template["execution_environment"] == resources["controller_execution_environment"]["name"]
+        assert template["labels"] == resources["controller_labels"]
+        for row in template["survey"]["spec"]:
+            # Its schema has text alone as a default, the controller takes a number for a number.
+            assert row["type"] == "text" or "default" not in row
 
 
 def test_the_jobs_of_the_workflow_run_with_what_each_passes_on(site: Path) -> None:
