@@ -5,7 +5,7 @@
 """Build the artifact from this (used) checkout, install it alone into an empty path and run the demo from there.
 
 Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest. No
-other collection is there, and every playbook loads.
+other collection is there, and every playbook loads. Before, antsibull-docs checks what documents the artifact.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summa
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+LINT_DOCS = "lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self"
 RUNTIME_FOLDERS = {"meta", "plugins", "roles", "playbooks"}
 # `ansible-galaxy collection verify` reads these, too.
 MANIFEST_FILES = {"MANIFEST.json", "FILES.json"}
@@ -62,6 +63,21 @@ def run(tool: str, *arguments: str | Path, environment: dict[str, str] | None = 
     return done.stdout
 
 
+def build(folder: Path) -> Path:
+    """The artifact, built from the checkout into a folder."""
+    run("ansible-galaxy", "collection", "build", "--force", "--output-path", folder)
+    return next(folder.glob("rackscale-nvlink-*.tar.gz"))
+
+
+def unpack(artifact: Path, root: Path) -> Path:
+    """The collection of an artifact, unpacked where Ansible finds it below root."""
+    collection = root / "ansible_collections" / "rackscale" / "nvlink"
+    collection.mkdir(parents=True)
+    with tarfile.open(artifact) as archive:
+        archive.extractall(collection, filter="data")
+    return collection
+
+
 def check_contents(artifact: Path) -> None:
     with tarfile.open(artifact) as archive:
         names = archive.getnames()
@@ -79,8 +95,7 @@ def check_contents(artifact: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch_name:
         scratch = Path(scratch_name)
-        run("ansible-galaxy", "collection", "build", "--output-path", scratch)
-        artifact = next(scratch.glob("rackscale-nvlink-*.tar.gz"))
+        artifact = build(scratch)
         check_contents(artifact)
 
         installed = scratch / "installed"
@@ -97,6 +112,7 @@ def main() -> None:
         alone("ansible-galaxy", "collection", "install", "--force", artifact, "-p", installed)
         alone("ansible-galaxy", "collection", "verify", "--offline", "rackscale.nvlink")
         collection = installed / "ansible_collections" / "rackscale" / "nvlink"
+        alone("antsibull-docs", *LINT_DOCS.split(), collection)
         for entry in collection.iterdir():
             if entry.is_dir() and entry.name not in RUNTIME_FOLDERS:
                 shutil.rmtree(entry)

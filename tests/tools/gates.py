@@ -47,8 +47,6 @@ MORE_EXAMPLES = "50"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
 PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
 STORIES = "-n 3 --dist loadfile --no-loadscope-reorder tests/integration tests/soak"
-# As an importer of the artifact runs it, which has neither of the two folders.
-NOT_IN_ARTIFACT = "--exclude tests/ --exclude molecule/"
 LEVELS = {"unit": ("unit",), "check": ("unit", "check"), "test": ("unit", "check", "test"), "all": ("all",)}
 # The reason of a test that compares ours with others' published files, which a user of the collection does not have.
 NOT_OURS = "next to the checkout"
@@ -127,7 +125,8 @@ GATES = [
     ),
     Gate("faults", "all", "python tests/tools/faults.py --ten HEAD --jobs 2", blocked=_not_root),
     Gate("cores", "all", "python tests/tools/cores.py"),
-    Gate("ansible-test-sanity", "all", f"python tests/tools/run_ansible_test.py sanity {NOT_IN_ARTIFACT}"),
+    Gate("artifact-hub", "all", "python tests/tools/hub.py"),
+    Gate("ansible-test-sanity", "all", "python tests/tools/run_ansible_test.py sanity"),
     Gate("ansible-test-units", "all", "python tests/tools/run_ansible_test.py units tests/unit/plugins/modules/"),
 ]
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `ansible-test sanity` or `ansible-test units` on a copy of the checkout.
+"""Run `ansible-test sanity` on the built artifact, or `ansible-test units` on a copy of the checkout.
 
 ansible-test wants to stand in .../ansible_collections/rackscale/nvlink of a git work tree, and fetches a script that
 installs pip from a host that a closed site cannot reach. The copy gives it the first, the package index the second.
+The artifact has no tests, so no list of what the sanity tests are to ignore.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from artifact import build, unpack
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRATCH = CHECKOUT / "build" / "ansible-test"
@@ -31,8 +34,7 @@ sys.exit(main(["install", *(word for word in sys.argv[1:] if word not in ("--no-
 
 
 def copy_checkout(target: Path) -> None:
-    """Copy what git knows or would add into a repository of its own."""
-    shutil.rmtree(target, ignore_errors=True)
+    """Copy what git knows or would add."""
     target.mkdir(parents=True)
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=CHECKOUT, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
@@ -41,6 +43,9 @@ def copy_checkout(target: Path) -> None:
         if source.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name)
+
+
+def make_repository(target: Path) -> None:
     for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):
         subprocess.run(command, cwd=target, check=True)
 
@@ -64,8 +69,15 @@ def place_bootstrap(ansible_test: list[str], where: dict[str, Any]) -> None:
 
 def main() -> int:
     command = sys.argv[1]
-    collection = SCRATCH / command / "ansible_collections" / "rackscale" / "nvlink"
-    copy_checkout(collection)
+    root = SCRATCH / command
+    collection = root / "ansible_collections" / "rackscale" / "nvlink"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    if command == "sanity":
+        unpack(build(root), root)
+    else:
+        copy_checkout(collection)
+    make_repository(collection)
     home = SCRATCH / "home"
     home.mkdir(exist_ok=True)
     environment = dict(os.environ, HOME=str(home))
