@@ -106,7 +106,7 @@ def playbooks() -> list[Playbook]:
 
 
 def playbook(path: Path) -> Playbook:
-    """The first paragraph of a playbook's header comment, below `---`, and its variables in files/argument_specs.yml."""
+    """The first paragraph of a playbook's header comment, below `---`, and its variables in argument_specs.yml."""
     header = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].split("\n#\n", 1)[0]
     options = _read(path.parent / "files" / "argument_specs.yml")["argument_specs"][path.stem]["options"]
     needed = {name: spec["description"] for name, spec in options.items() if spec.get("required")}

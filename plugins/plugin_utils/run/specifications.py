@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The variables that a site may set, and what each playbook checks of a run.
 
-A role has them in meta/argument_specs.yml; playbooks/files/argument_specs.yml has an entry for each playbook, as a role has
-for its entry points. The files are read when an action plugin is first loaded, before Ansible forks.
+A role has them in meta/argument_specs.yml; playbooks/files/argument_specs.yml has an entry for each playbook, as a
+role has for its entry points. The files are read when an action plugin is first loaded, before Ansible forks.
 """
 
 from __future__ import annotations
