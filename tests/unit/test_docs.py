@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
     wish,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import domain_map, slurm_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,26 @@ def test_the_readme_is_short_and_its_commands_fit_a_terminal() -> None:
     text = README.read_text("utf-8")
     assert len(text.split()) <= 700
     assert [line for line in text.splitlines() if line.startswith("    ") and len(line) > 80] == []
+
+
+def test_the_readme_has_the_order_of_certified_collections_and_links_that_work_on_a_hub() -> None:
+    text = README.read_text("utf-8")
+    first = ["Description", "Requirements", "Installation", "Use cases", "Testing", "Support"]
+    order = [*first, "Release notes", "Related information", "License"]
+    assert re.findall(r"^## (.*)", text, re.MULTILINE) == order
+    assert [link for link in re.findall(r"\]\((.*?)\)", text) if not link.startswith("https://")] == []
+    screen = "\n".join(text.splitlines()[:45])
+    assert all(shown in screen for shown in ("BlockSizes=17", "make demo", "nvidia.nvlink"))
+
+
+def test_the_picture_of_blocks_shows_what_jobs_may_span() -> None:
+    picture = (CHECKOUT / "docs" / "blocks.svg").read_text("utf-8")
+    (whole,) = spans.spans([18] * 3, [18], [36])
+    small, large = spans.spans([17] * 3, [18], [32, 36])
+    assert (whole.starts, large.starts) == (True, False)
+    assert f"{whole.nodes} / 18 = {whole.allowed} blocks allowed" in picture
+    assert f"{large.allowed} blocks allowed, in which {large.allowed * 17} are free" in picture
+    assert all(f"--nodes={row.nodes} --segment={row.segment}<" in picture for row in (small, large))
 
 
 def observed(down: list[str], before: Placement | None = None) -> Placement:

@@ -217,4 +217,4 @@ def test_a_product_is_complete(name: str) -> None:
         f"{name}: an earlier row of PRODUCTS has as many trays and other switch trays; let switch_trays() decide"
     )
     row = f"| {name} | {product.links} | {product.speed} | {product.gpus} | {product.trays} | {product.switches} |"
-    assert row in read("docs/hardware.md"), f"write the row {row} into docs/hardware.md"
+    assert row in read("docs/contributing/hardware.md"), f"write the row {row} into docs/contributing/hardware.md"

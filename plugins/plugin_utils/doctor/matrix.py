@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The versions that are supported and those that were tested: the one place that names them for the playbook doctor.
 
-The README's table "Tested with" and docs/hardware.md name the same versions; a unit test compares them.
+The README and docs/contributing/hardware.md name the same versions; a unit test compares them.
 """
 
 from __future__ import annotations
