@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job, Partition
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
@@ -48,6 +51,24 @@ def test_idle_trays_run_no_job_by_slurm(words: list[str]) -> None:
         of_blocks = [sum(word.startswith("IDLE") for word in words[at : at + 4]) for at in (0, 4)]
         assert list(found.idle.values()) == of_blocks
         assert [row.idle for row in found.reaches] == [sum(n // s for n in of_blocks) for s in (1, 2, 4)]
+
+
+WORDS = ("IDLE", "IDLE+PLANNED", "IDLE+POWERED_DOWN", "MIXED", "ALLOCATED", "COMPLETING+IDLE", "DOWN", "DRAIN+IDLE")
+
+
+@given(st.lists(st.sampled_from((*WORDS, "IDLE+NOT_RESPONDING", "FAIL+IDLE", "UNKNOWN")), min_size=12))
+def test_explain_counts_the_same_trays_as_idle(words: list[str]) -> None:
+    fabric = fabrics.fabric(racks=3, trays=4, split=())
+    nodes = dict(zip(fabric.trays, words))
+    known = {tray: Node(frozenset(text.split("+"))) for tray, text in nodes.items()}
+    blocks = {name: tuple(members) for name, members in fabric.members.items()}
+    partition = Partition("all", frozenset(nodes))
+    evidence = Evidence("2026-11-21T05:00:00", {}, known, {"all": partition}, blocks=blocks, sizes=(4,))
+    held = Holding(evidence, Job("0", 0, "PENDING", "Resources", -1, "", ("all",)))
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    for found in capacity.capacities(fabric, state, (), nodes):
+        assert found.idle is not None
+        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle())
 
 
 def test_idle_trays_are_unknown_of_a_cluster_whose_slurm_did_not_answer() -> None:
