@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, since, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
@@ -64,7 +64,7 @@ class ActionModule(ControllerAction):
         result = self._render(fabric, state, {**options, "renderers": chosen}, context) if root else {}
         if options["domain_map"]:
             drawn = domain_map(fabric, state, context.jobs, width=_width())
-            result["domain_map"] = [*drawn, *changes.lines(fabric, context)]
+            result["domain_map"] = [*drawn, *since.lines(fabric, context)]
         return result
 
     def _change(self, options: Arguments) -> Result:
@@ -116,7 +116,7 @@ class ActionModule(ControllerAction):
 
 def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, jobs and node states."""
-    lines, path, since = (options[name] for name in ("squeue", "verdict", "since"))
+    lines, path, earlier = (options[name] for name in ("squeue", "verdict", "since"))
     found = verdict(json_file(path), path) if path else None
     shown = found["slurm_nodes"] if found else None
     at = found["checked_at"] if found and shown is not None else ""
@@ -129,7 +129,7 @@ def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
         verdict=found,
         nodes=shown,
         nodes_at=at,
-        since=changes.earlier(json_file(since), since, found) if since else None,
+        since=since.earlier(json_file(earlier), earlier, found) if earlier else None,
         without=tuple(options["without"]),
         repairs=tuple(journal.read(ledger.path(options["fabric_file"], options["state_dir"]))),
         spares_active=options["spares_active"],

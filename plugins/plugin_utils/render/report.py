@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import since, view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs import Spares, reached, repairs, spares
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, stranded_gpus, uses
@@ -66,7 +66,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         repairs=repairs(context),
         spares=_spares(spares(fabric, state, context)),
         idle=[_idle(found) for found in capacities],
-        changes=changes.lines(fabric, context),
+        changes=since.lines(fabric, context),
         state=state,
         context=context,
         sentence=_sentence(shown, capacities, problems, context),

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report, since
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -36,13 +36,13 @@ def written(*failures: dict[str, Any], day: int = 21, **more: Any) -> dict[str, 
 
 def lines(then: Any, now: dict[str, Any], repairs: tuple[Line, ...] = ()) -> list[str]:
     found = verdict(now, "verdict.json")
-    since = changes.earlier(then, "old.json", found)
-    return changes.lines(FABRIC, RenderContext(verdict=found, since=since, repairs=repairs))
+    old = since.earlier(then, "old.json", found)
+    return since.lines(FABRIC, RenderContext(verdict=found, since=old, repairs=repairs))
 
 
 def test_the_default_compares_nothing() -> None:
     context = RenderContext(verdict=verdict(written(), "verdict.json"))
-    assert changes.lines(FABRIC, context) == []
+    assert since.lines(FABRIC, context) == []
     assert "h-changes" not in report.render(FABRIC, fabrics.state(FABRIC), context)[report.PAGE]
 
 
@@ -114,7 +114,7 @@ def test_incidents_that_were_opened_or_closed_since_are_named() -> None:
 )
 def test_a_wrong_file_fails_with_one_sentence(then: Any, now: dict[str, Any] | None, why: str) -> None:
     with pytest.raises(RenderError) as refused:
-        changes.earlier(then, "/srv/old.json", now and verdict(now, "verdict.json"))
+        since.earlier(then, "/srv/old.json", now and verdict(now, "verdict.json"))
     message = str(refused.value)
     assert "/srv/old.json: " in message
     assert why in message
@@ -127,9 +127,9 @@ def test_hostile_texts_of_the_earlier_file_are_escaped_and_cut() -> None:
     rows = [{**lost(f"r01t{number:04}"), "code": f"{evil}{number}"} for number in range(300)]
     then = written(*rows, day=20, placed={evil: ["r01t01", evil]}, slurm_nodes={evil: evil})
     now = verdict(written(slurm_nodes={}), "verdict.json")
-    context = RenderContext(verdict=now, since=changes.earlier(then, "old.json", now))
-    found = changes.lines(FABRIC, context)
-    assert len(found) == changes.MAX_LINES + 2
+    context = RenderContext(verdict=now, since=since.earlier(then, "old.json", now))
+    found = since.lines(FABRIC, context)
+    assert len(found) == since.MAX_LINES + 2
     assert re.fullmatch(r"and \d+ more changes", found[-1])
     page = report.render(FABRIC, fabrics.state(FABRIC), context)[report.PAGE]
     assert "<script>alert" not in page
