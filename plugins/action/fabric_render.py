@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
@@ -19,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import sche
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import ControllerAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import TopologySettings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render, report, since, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
@@ -62,7 +63,8 @@ class ActionModule(ControllerAction):
         root = options["render_dir"]
         result = self._render(fabric, state, {**options, "renderers": chosen}, context) if root else {}
         if options["domain_map"]:
-            result["domain_map"] = domain_map(fabric, state, context.jobs, width=_width())
+            drawn = domain_map(fabric, state, context.jobs, width=_width())
+            result["domain_map"] = [*drawn, *since.lines(fabric, context)]
         return result
 
     def _change(self, options: Arguments) -> Result:
@@ -114,16 +116,20 @@ class ActionModule(ControllerAction):
 
 def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
     """Read and check the other inputs of the renderers: verdict, jobs and node states."""
-    lines, path = options["squeue"], options["verdict"]
+    lines, path, earlier = (options[name] for name in ("squeue", "verdict", "since"))
     found = verdict(json_file(path), path) if path else None
     shown = found["slurm_nodes"] if found else None
+    at = found["checked_at"] if found and shown is not None else ""
     if options["scontrol"] is not None:
         shown = node_states.of_scontrol(options["scontrol"], fabric)
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if unknown := [name for name in options["without"] if name not in fabric.trays]:
         raise RenderError(f"without: {unknown[0]!r} is no tray of the fabric file; name trays that it has")
     return RenderContext(
         verdict=found,
         nodes=shown,
+        nodes_at=at,
+        since=since.earlier(json_file(earlier), earlier, found) if earlier else None,
         without=tuple(options["without"]),
         repairs=tuple(journal.read(ledger.path(options["fabric_file"], options["state_dir"]))),
         spares_active=options["spares_active"],

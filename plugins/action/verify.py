@@ -64,7 +64,7 @@ class ActionModule(ControllerAction):
         verdict = verify.verify(evidence, now)
         sick = health.of_failures(verdict["failures"], now, mapped(last.get("health")))
         if verdict_file:
-            kept = {**verdict, "links": verify.links_check.memory(evidence), "health": sick}
+            kept = {**verdict, "links": verify.links_check.memory(evidence), "health": sick, "placed": fabric.members}
             if evidence.switches is not None:
                 kept["switch"] = verify.switch_check.memory(evidence)
             storage.write_atomic(verdict_file, fabric_file.encode(kept), follow=True)

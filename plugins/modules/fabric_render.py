@@ -64,6 +64,13 @@ options:
       - The C(verdict.json) that the playbook C(rackscale.nvlink.verify) wrote. The report shows its failures, the
         metrics count them by layer.
     type: path
+  since:
+    description:
+      - An earlier C(verdict.json) of the same fabric file. Report and domain map then show what changed since, compared
+        with O(verdict), which must be newer - the health of trays and their states in Slurm, findings, places, and
+        incidents of the playbook C(rackscale.nvlink.repair).
+    type: path
+    version_added: 1.1.0
   squeue:
     description:
       - The lines of C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'). Domain map and report then show
@@ -76,6 +83,7 @@ options:
       - The lines of C(scontrol --all --oneliner show nodes). Domain map, report and metrics then show which trays get
         no new job, since they are drained, down or reserved, and do not count them as usable.
       - Without it they show the states in O(verdict), and say that they are not known where it has none.
+      - Report and metrics have the time of this task, or that of the verdict, as the time of the states.
     type: list
     elements: str
     version_added: 1.1.0
@@ -89,8 +97,8 @@ options:
     version_added: 1.1.0
   spares_active:
     description:
-      - How many trays of each block run jobs; the others are spares. Report and metrics then show how many spares are
-        configured, available and unhealthy, where the states in Slurm are known.
+      - How many trays of each block run jobs; the others are spares. Report and metrics then show how many of them are
+        reserved, free, promoted to run jobs, and missing, where the states in Slurm are known.
       - V(0) where no tray is kept as a spare.
     type: int
     default: 0

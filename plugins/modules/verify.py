@@ -186,7 +186,8 @@ findings:
       description: The clique, null where it is about none or several.
       type: str
 verdict:
-  description: The verdict, the content of O(verdict_file) without its keys C(links), C(switch) and C(health).
+  description:
+    - The verdict, the content of O(verdict_file) without its keys C(links), C(switch), C(health) and C(placed).
   returned: success
   type: dict
   contains:

@@ -36,7 +36,7 @@ USE = {"nodes": 18, "free_nodes": 17, "stranded_gpus": 3, "blocked_by": {"jobs/t
 VERDICT = fabrics.verdict(fabrics.FAILURE, compute_domains={"unknown": [], "cliques": {"r01": USE}})
 R01 = 'clique="r01",domain="r01"'
 UNHEALTHY = f'nvlink_clique_trays_by_health{{{R01},health="unhealthy"}}'
-SPARES = f'nvlink_clique_spare_trays{{{R01},state="available"}}'
+SPARES = f'nvlink_block_spare_trays{{block="r01",{R01},state='
 ERRORS = 'nvlink_layer_failures{instance="head",layer="slurm",severity="error"}'
 WELL = {
     "nvlink_fabric_info": "1x1600",
@@ -54,11 +54,14 @@ WELL = {
     'nvlink_clique_stranded_gpus{clique="r01"}': "0x1600",
     # No longer than a job needs to start or end.
     'nvlink_clique_stranded_gpus{clique="r02"}': "0x9 8x30 0x1600",
-    f'nvlink_clique_spare_trays{{{R01},state="configured"}}': "2x1600",
-    SPARES: "2x1600",
-    # No spare is configured there.
-    'nvlink_clique_spare_trays{clique="r03a",domain="r03",state="configured"}': "0x1600",
-    'nvlink_clique_spare_trays{clique="r03a",domain="r03",state="available"}': "0x1600",
+    f'{SPARES}"reserved"}}': "2x1600",
+    f'{SPARES}"free"}}': "2x1600",
+    # A spare may run jobs in place of a broken tray.
+    f'{SPARES}"promoted"}}': "1x1600",
+    f'{SPARES}"missing"}}': "0x1600",
+    # Not free, but reserved again within the hour.
+    'nvlink_block_spare_trays{block="r02",clique="r02",domain="r02",state="free"}': "0x30 1x1600",
+    'nvlink_block_spare_trays{block="r02",clique="r02",domain="r02",state="missing"}': "1x30 0x1600",
     "nvlink_repair_stopped": "0x1600",
     # As if no incident lasted longer.
     "nvlink_repair_oldest_incident_timestamp_seconds": "0+60x1600",
@@ -77,7 +80,8 @@ CAUSES = {
     "NvlinkDomainShort": ("warning", 10, "18x9 17x1600", 'nvlink_domain_trays{domain="r01"}'),
     "NvlinkTraysUnplaced": ("warning", 10, "0x9 1x1600", "nvlink_unplaced_trays"),
     "NvlinkGpusStranded": ("warning", 10, "0x9 3x1600", 'nvlink_clique_stranded_gpus{clique="r01"}'),
-    "NvlinkSparesUsed": ("warning", 10, "2x9 0x1600", SPARES),
+    "NvlinkSparesUsed": ("warning", 10, "2x9 0x1600", f'{SPARES}"free"}}'),
+    "NvlinkSparesMissing": ("warning", 10, "0x9 1x1600", f'{SPARES}"missing"}}'),
     "NvlinkRepairStopped": ("critical", 10, "0x9 1x1600", "nvlink_repair_stopped"),
     "NvlinkIncidentOpen": ("warning", 1440, "0x1600", "nvlink_repair_oldest_incident_timestamp_seconds"),
     "NvlinkLayersDisagree": ("critical", 10, "0x9 4x1600", ERRORS),
@@ -100,7 +104,7 @@ def numbers(fabric: Fabric, state: State) -> str:
     context = RenderContext(
         verdict=verdict(VERDICT, "verdict.json"),
         nodes=dict.fromkeys(fabric.trays, "IDLE"),
-        jobs={},
+        nodes_at="2026-11-21T05:00:00Z",
         repairs=fabrics.REPAIRS,
         spares_active=16,
     )
@@ -116,7 +120,7 @@ def test_promtool_accepts_metrics_and_queries_and_each_alert_fires_for_its_cause
     shutil.copy(ALERTS, tmp_path)
     assert set(CAUSES) == set(RULES)
     (tmp_path / "alerts_test.yml").write_text(yaml.safe_dump(_alert_tests()))
-    assert "14 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
+    assert "15 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
     assert "SUCCESS" in promtool(tmp_path, "test", "rules", "alerts_test.yml")
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(_queries())]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))

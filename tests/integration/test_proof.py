@@ -108,6 +108,12 @@ def test_a_rollout_changes_no_tray_on_which_a_job_runs(site: Site) -> None:
     site.playbook("verify", "--tags", "quick", "-e", f"verdict_file={verdict}", "-e", "verify_fail=false")
     nodes = json.loads(verdict.read_text())["slurm_nodes"]
     assert (nodes["r01t02"], sorted(nodes)) == (f"DRAIN+IDLE: {reason}", [f"r01t0{tray}" for tray in range(1, 5)])
+    written = ("-e", f"render_dir={site.directory / 'rendered'}", "-e", f"verdict_file={verdict}")
+    site.playbook("render", *written, "-e", '{"fabric_renderers": ["metrics"]}')
+    numbers = (site.directory / "rendered" / "metrics" / "nvlink_fabric.prom").read_text()
+    # One is drained, and the job runs on one.
+    assert re.findall(r'idle_trays\{block="(\w+)".*\} (\d)', numbers) == [("r01a", "1"), ("r01b", "1")]
+    assert re.findall(r'idle_segments\{segment="(\d)"\} (\d)', numbers) == [("1", "2"), ("2", "0")]
     site.racks.exec("ctl", "scontrol", "update", "nodename=r01t02", "state=resume")
     stopped = site.rollout("-e", "rollout_drain_wait=1", check=False)
     assert stopped.returncode != 0

@@ -20,6 +20,7 @@ from .commands import ansible, unchanged
 
 # As by default: Ansible returns a reason in Slurm that looks like a template as it is.
 USER_TEXTS = {"_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "ignore"}
+ALL = ("r01t01", "r01t02", "r01t03", "r01t04")
 PROGRESS = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress", **USER_TEXTS}
 
 
@@ -60,6 +61,30 @@ def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     assert "nvlink_verify_ok 0" in (folder / "metrics" / "nvlink_fabric.prom").read_text()
     assert "The layers do not agree." in (folder / "report" / "index.html").read_text()
     assert unchanged(play(folder, "render", *verdict))
+
+
+def test_what_changed_since_an_earlier_verdict(folder: Path) -> None:
+    """docs/report.md: with report_since, report and domain map have what changed since; check mode writes nothing."""
+    whole = {"fabric_file": str(folder / "fabric.json"), "queried": 4, "slurm_nodes": dict.fromkeys(ALL, "IDLE")}
+    gone = {**fabrics.FAILURE, "layer": "hardware", "code": "tray_unreachable", "trays": ["r01t02"], "message": "Off."}
+    earlier = fabrics.verdict(gone, **{**whole, "checked_at": "2026-11-20T05:00:00Z"})
+    (folder / "old.json").write_text(json.dumps(earlier))
+    (folder / "verdict.json").write_text(json.dumps(fabrics.verdict(**whole)))
+    since = ("-e", f"verdict_file={folder / 'verdict.json'}", "-e", f"report_since={folder / 'old.json'}")
+    for mode in (["--check"], []):
+        drawn = play(folder, "report", *since, *mode)
+        assert "Since 2026-11-20T05:00:00Z, in the layers hardware, slurm:" in drawn
+        assert "1 tray (r01t02): unhealthy -> healthy" in drawn
+        assert (folder / "report" / "index.html").exists() is not bool(mode)
+    page = (folder / "report" / "index.html").read_text()
+    assert "<li>no longer error tray_unreachable (hardware): r01t02</li>" in page
+    # As Slurm showed the trays to verify.
+    assert '<td data-label="Start now">4</td>' in page
+    assert 'at <time datetime="2026-11-21T05:00:00Z">' in page
+    play(folder, "report", *since)
+    assert (folder / "report" / "index.html").read_text() == page
+    late = ("-e", f"verdict_file={folder / 'old.json'}", "-e", f"report_since={folder / 'verdict.json'}")
+    assert "give an earlier one." in play(folder, "report", *late, check=False)
 
 
 def stand_in(folder: Path) -> str:

@@ -28,7 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.spares import PREFIX
 
 IDLE, BUSY, RESERVED, OUT = "idle", "busy", "reserved", "out"
-_TAKEN = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
 _STARTING = frozenset(("POWERING_UP", "POWERED_DOWN", "POWERING_DOWN"))
 # The reasons of Slurm that are about trays, or none yet; each other keeps a job from taking any.
 CLAIMS = re.compile(r"Resources|ReqNodeNotAvail|Nodes required for job|.*topolog|Partition|Priority|$", re.IGNORECASE)
@@ -92,7 +91,7 @@ class Holding:
         if kept is not None:
             return Held(RESERVED, kept.end, (kept.name,))
         jobs = list(jobs)
-        if jobs or node.words & _TAKEN:
+        if jobs or node.words & rules.TAKEN:
             ends = [one.end for one in jobs]
             return Held(BUSY, max(ends) if ends and all(ends) else "", tuple(one.number for one in jobs))
         return Held(IDLE)

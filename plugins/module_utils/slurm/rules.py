@@ -29,6 +29,8 @@ NODE_RANK_SINCE: Version = (25, 11, 0)
 MAX_NODES = 65536  # MaxNodeCount's limit
 # A node whose state has one of these flags gets no new job, or only those of its reservation.
 RESERVED = frozenset(("MAINTENANCE", "REBOOT_ISSUED", "RESERVED"))
+# A node whose state has one of these runs a job.
+TAKEN = frozenset(("ALLOCATED", "COMPLETING", "MIXED"))
 UNAVAILABLE = RESERVED | {"DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "NOT_RESPONDING", "UNKNOWN"}
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import DEGRADED, UNHEALTHY, Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, rank
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR, INFO
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import state_of, worst
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 Health = dict[str, dict[str, str]]
@@ -22,12 +23,10 @@ Health = dict[str, dict[str, str]]
 def of_failures(failures: Sequence[Finding], at: str, before: Mapping[str, Any]) -> Health:
     """Of the worst failure of each tray. before: the health of the last run, whose times stay for the same code."""
     found: Health = {}
-    for row in sorted(failures, key=lambda one: rank(one["severity"])):
-        for tray in row["trays"] if row["severity"] != INFO else ():
-            known = mapped(before.get(tray))
-            since = str(known["since"]) if known.get("code") == row["code"] and known.get("since") else at
-            state = UNHEALTHY if row["severity"] == ERROR else DEGRADED
-            found.setdefault(tray, _row(state, since, row["code"]))
+    for tray, row in worst(failures).items():
+        known = mapped(before.get(tray))
+        since = str(known["since"]) if known.get("code") == row["code"] and known.get("since") else at
+        found[tray] = _row(state_of(row), since, row["code"])
     return found
 
 

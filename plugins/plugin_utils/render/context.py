@@ -20,18 +20,20 @@ class RenderContext:
     Each part is optional.
 
     block_sizes: the site's setting of the role slurm_topology, for Slurm's files and what jobs span.
-    verdict: what verify last found; jobs: Slurm node name -> the IDs of the jobs
-    that run there, None where Slurm was not queried. nodes: tray -> its state in Slurm, None where
-    these are not known. without: trays that the report counts as drained. The state that renderers get has both.
-    repairs: the lines of repair's ledger. spares_active: how many trays of each block run jobs, 0 without spares.
-    gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the settings of
-    the role k8s_topology. site: the name of the site for the report; version: that of this collection; each empty where
-    it is unknown.
+    verdict: what verify last found; since: what an earlier run found, to compare with; jobs: Slurm node name -> the IDs
+    of the jobs that run there, None where Slurm was not queried. nodes: tray -> its state in Slurm, None where these
+    are not known, nodes_at: when they were read. without: trays that the report counts as drained. The state that
+    renderers get has both. repairs: the lines of repair's ledger. spares_active: how many trays of each block run jobs,
+    0 without spares. gpus_by_dra: whether the DRA driver allocates GPUs, rather than a device plugin. topology: the
+    settings of the role k8s_topology. site: the name of the site for the report; version: that of this collection; each
+    empty where it is unknown.
     """
 
     verdict: Verdict | None = None
     jobs: Mapping[str, tuple[str, ...]] | None = None
     nodes: Mapping[str, str] | None = None
+    nodes_at: str = ""
+    since: Verdict | None = None
     without: tuple[str, ...] = ()
     repairs: tuple[Line, ...] = ()
     spares_active: int = 0

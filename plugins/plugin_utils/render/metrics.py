@@ -47,10 +47,12 @@ HELP = {
     "nvlink_clique_oldest_observation_timestamp_seconds": (
         "Time of the oldest observation among the trays of a clique."
     ),
-    "nvlink_clique_spare_trays": "Spare trays of a clique: configured, available for jobs, unhealthy.",
+    "nvlink_slurm_states_timestamp_seconds": "When the states of the trays in Slurm were read.",
+    "nvlink_block_idle_trays": "Trays of a Slurm block that work and where no job runs.",
+    "nvlink_block_spare_trays": "Spare trays of a Slurm block: reserved, free of them, promoted, missing.",
     "nvlink_segment_reach_trays": "Trays of the largest Slurm job with segments of so many trays.",
     "nvlink_segment_blocks": "Blocks that hold a segment of so many trays.",
-    "nvlink_segment_free_trays": "Trays of the largest such job without those where a job runs.",
+    "nvlink_segment_idle_segments": "Segments of so many trays that fit on idle trays.",
     "nvlink_job_blocks_allowed": "Blocks that Slurm allows a job of so many trays.",
     "nvlink_job_blocks_needed": "Blocks that a job of so many trays needs with the working trays.",
     "nvlink_job_starts": "Whether a job of so many trays starts on the idle cluster without a segment.",
@@ -112,11 +114,14 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
         if clique.trays:
             yield from _of_clique(clique, fabric.members[clique.name], state, () if context.nodes is None else WORDS)
     for spare in spares(fabric, state, context):
-        labels = {"clique": spare.clique, "domain": spare.domain}
-        for word in ("configured", "available", "unhealthy"):
-            yield "nvlink_clique_spare_trays", {**labels, "state": word}, getattr(spare, word)
-    for found in capacity.capacities(fabric, state, context.block_sizes, shown.busy):
+        labels = _block_labels(fabric, spare.block, spare.cluster)
+        for word in ("reserved", "free", "promoted", "missing"):
+            yield "nvlink_block_spare_trays", {**labels, "state": word}, getattr(spare, word)
+    yield "nvlink_slurm_states_timestamp_seconds", {}, _seconds(context.nodes_at)
+    for found in capacity.capacities(fabric, state, context.block_sizes, context.nodes):
         yield from _of_capacity({"slurm_cluster": found.cluster} if found.cluster else {}, found)
+        for block, number in (found.idle or {}).items():
+            yield "nvlink_block_idle_trays", _block_labels(fabric, block, found.cluster), number
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
     for (code, severity), number in sorted(findings.items()):
         yield "nvlink_findings", {"code": code, "severity": severity}, number
@@ -124,6 +129,11 @@ def _samples(fabric: model.Fabric, state: model.State, context: RenderContext) -
         yield from _of_verify(context.verdict)
     if found_repairs := repairs(context):
         yield from _of_repairs(found_repairs, fabric)
+
+
+def _block_labels(fabric: model.Fabric, block: model.BlockView, cluster: str) -> Labels:
+    labels = {"block": block.name, "clique": block.clique, "domain": fabric.cliques[block.clique]["domain"]}
+    return {**labels, "slurm_cluster": cluster} if cluster else labels
 
 
 def _of_clique(
@@ -152,7 +162,7 @@ def _of_capacity(labels: Labels, found: capacity.Capacity) -> Iterator[Sample]:
         segment = {**labels, "segment": str(reach.segment)}
         yield "nvlink_segment_reach_trays", segment, reach.trays
         yield "nvlink_segment_blocks", segment, reach.blocks
-        yield "nvlink_segment_free_trays", segment, reach.free
+        yield "nvlink_segment_idle_segments", segment, reach.idle
     for row in found.jobs:
         job = {**labels, "job_trays": str(row.nodes)}
         yield "nvlink_job_blocks_allowed", job, row.allowed

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
@@ -13,8 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.offenders import Offender, hours_lost, offenders
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import RESERVED
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states, spans
 
 KINDS = ("tray", "gpu", "link", "switch_port")
 REPEATED = 2
@@ -42,13 +40,19 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Spares:
-    """The spare trays of a clique: configured, reserved and fit for service, and those that are not fit."""
+    """The spare trays of a block; its cluster is empty where there is one.
 
-    clique: str
-    domain: str
-    configured: int
-    available: int
-    unhealthy: int
+    wanted: its trays above spares_active. reserved: trays in a reservation. free: those of them that are healthy and
+    without a job. promoted: spares that run jobs in place of trays that cannot. missing: neither reserved nor promoted.
+    """
+
+    cluster: str
+    block: model.BlockView
+    wanted: int
+    reserved: int
+    free: int
+    promoted: int
+    missing: int
 
 
 def repairs(context: RenderContext) -> Repairs | None:
@@ -75,19 +79,21 @@ def reached(incident: ledger.Incident) -> str:
 
 
 def spares(fabric: model.Fabric, state: model.State, context: RenderContext) -> list[Spares]:
-    """The spares of each clique with trays; none where their number or the states in Slurm are unknown."""
-    if context.nodes is None or not context.spares_active:
-        return []
-    rows = ((name, members) for name, members in fabric.members.items() if members)
+    """The spares of each block that is to have some; none where their number or the states in Slurm are unknown."""
+    nodes, active = context.nodes or {}, context.spares_active
+    without_job = node_states.without_job(nodes)
     return [
-        _spares(name, fabric.cliques[name]["domain"], members, state, context.spares_active) for name, members in rows
+        _spares(cluster, block, state, without_job, len(block.trays) - active)
+        for cluster in fabric.slurm_clusters or [""]
+        for block in fabric.slurm_blocks(cluster or None)
+        if 0 < active < len(block.trays) and not nodes.keys().isdisjoint(block.trays)
     ]
 
 
-def _spares(clique: str, domain: str, members: Sequence[str], state: model.State, active: int) -> Spares:
-    known = [state.trays.get(name) for name in members]
-    reserved = [tray for tray in known if tray and tray["state"] == RESERVED]
-    available = sum(tray["health"] != model.UNHEALTHY for tray in reserved)
-    unfit = len(members) - available - sum(map(spans.works, known))
-    configured = max(0, len(members) - active)
-    return Spares(clique, domain, configured, available, min(configured, unfit))
+def _spares(cluster: str, block: model.BlockView, state: model.State, without_job: set[str], wanted: int) -> Spares:
+    known = {name: state.trays.get(name) for name in block.trays}
+    reserved = {name: tray["health"] for name, tray in known.items() if tray and tray["state"] == node_states.RESERVED}
+    free = sum(name in without_job and health != model.UNHEALTHY for name, health in reserved.items())
+    away = len(known) - len(reserved) - sum(map(spans.works, known.values()))
+    due = max(0, wanted - len(reserved))
+    return Spares(cluster, block, wanted, len(reserved), free, min(due, away), max(0, due - away))

@@ -20,12 +20,19 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded, grouped, joined
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
+    alike,
+    equal,
+    folded,
+    grouped,
+    joined,
+    names,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Verdict, rank
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import since, view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs import reached, repairs, spares
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs import Spares, reached, repairs, spares
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import layers, stranded_gpus, uses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
@@ -46,7 +53,7 @@ SIMULATION = "simulation"
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Render the page from a fabric, its state and the optional input."""
     shown = view.figure(fabric, state, context.jobs)
-    capacities = capacity.capacities(fabric, state, context.block_sizes, shown.busy)
+    capacities = capacity.capacities(fabric, state, context.block_sizes, context.nodes)
     problems = _problems(shown, context.verdict)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -57,7 +64,9 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         uses=uses(context.verdict),
         stranded_gpus=stranded_gpus(context.verdict),
         repairs=repairs(context),
-        spares=[row for row in spares(fabric, state, context) if row.configured],
+        spares=_spares(spares(fabric, state, context)),
+        idle=[_idle(found) for found in capacities],
+        changes=since.lines(fabric, context),
         state=state,
         context=context,
         sentence=_sentence(shown, capacities, problems, context),
@@ -128,6 +137,26 @@ def _sentence(
     names = [name for name in dict.fromkeys([*named, *bad]) if name not in context.without]
     attention = f"{summarize(names, 3) or 'none'} need{'s' * (len(names) < 2)} attention"
     return f"{sentence}; {attention}."
+
+
+def _by_numbers(rows: Iterable[tuple[tuple[int, ...], str]]) -> list[tuple[str, tuple[int, ...]]]:
+    """Blocks with equal numbers as one row, the highest numbers first."""
+    return [(names(blocks), numbers) for numbers, blocks in sorted(equal(rows).items(), reverse=True)]
+
+
+def _idle(found: capacity.Capacity) -> tuple[list[str], list[tuple[str, tuple[int, ...]]]]:
+    """A table of the idle trays of each block, and how many segments of each size fit on these: columns and rows."""
+    sizes = [row.segment for row in found.reaches]
+    rows = (((number, *(number // size for size in sizes)), block.name) for block, number in (found.idle or {}).items())
+    return ["Blocks", "Idle trays", *(f"Segments of {size}" for size in sizes)], _by_numbers(rows)
+
+
+def _spares(found: Sequence[Spares]) -> list[tuple[str, tuple[int, ...]]]:
+    """Blocks and the numbers of their spares, after the sums of all blocks."""
+    rows = [((row.wanted, row.reserved, row.free, row.promoted, row.missing), row) for row in found]
+    sums = tuple(map(sum, zip(*(numbers for numbers, _row in rows), strict=True)))
+    of = _by_numbers((numbers, f"{row.cluster} {row.block.name}".strip()) for numbers, row in rows)
+    return [("all blocks", sums), *of] if of else []
 
 
 def _base_size(fabric: model.Fabric, found: capacity.Capacity, context: RenderContext) -> str:

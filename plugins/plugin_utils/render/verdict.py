@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, cast
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import DEGRADED, UNHEALTHY
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import (
     CHECKED,
@@ -18,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
     Verdict,
     rank,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import SEVERITIES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, SEVERITIES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
@@ -64,6 +65,20 @@ def verdict(document: Any, path: str) -> Verdict:
         "failures": failures,
     }
     return cast("Verdict", {**document, **found})
+
+
+def worst(failures: Iterable[Finding]) -> dict[str, Finding]:
+    """Tray -> the worst failure about it; without notes."""
+    found: dict[str, Finding] = {}
+    for row in sorted(failures, key=lambda one: rank(one["severity"])):
+        for tray in row["trays"] if row["severity"] != INFO else ():
+            found.setdefault(tray, row)
+    return found
+
+
+def state_of(failure: Finding) -> str:
+    """The health of a tray by its worst failure."""
+    return UNHEALTHY if failure["severity"] == ERROR else DEGRADED
 
 
 def layers(found: Verdict) -> list[Layer]:

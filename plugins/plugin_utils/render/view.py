@@ -157,11 +157,6 @@ class Figure:
         """Every placed tray, in the order of the domains."""
         return (tray for domain in self.domains for tray in domain.trays)
 
-    @property
-    def busy(self) -> list[str] | None:
-        """The trays with a running job; None where Slurm was not queried."""
-        return [tray.name for tray in self.trays if tray.jobs] if self.has_jobs else None
-
 
 def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Figure:
     """Arrange trays, cliques and findings; a tray that is not in the state has health and state unknown.

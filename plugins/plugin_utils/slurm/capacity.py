@@ -9,7 +9,7 @@ than S has none. ``spans`` computes what a job may span, this module how many tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML
@@ -25,13 +25,13 @@ MOST = 7 / 8
 class Reach:
     """How many blocks have a segment of ``segment`` trays, and how many trays the largest job of such segments has.
 
-    free: the same of the trays without a running job; None where the jobs are not known.
+    idle: how many segments fit on idle trays, so that as many jobs of one start now; None where these are not known.
     """
 
     segment: int
     blocks: int
     trays: int
-    free: int | None = None
+    idle: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Capacity:
 
     working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
     to use, and whether a job of all trays needs one, empty where neither applies; jobs: what jobs may span with
-    block_sizes, the base first. Where Slurm would not load the topology, problem has the reason and both are empty.
+    block_sizes, the base first; idle: the idle trays of each block with trays, None where not known. Where Slurm would
+    not load the topology, problem has the reason and both are empty.
     """
 
     cluster: str
@@ -51,6 +52,7 @@ class Capacity:
     jobs: tuple[spans.Span, ...]
     block_sizes: tuple[int, ...]
     problem: str
+    idle: Mapping[model.BlockView, int] | None = None
 
     @property
     def best(self) -> Reach:
@@ -59,14 +61,17 @@ class Capacity:
 
 
 def capacities(
-    fabric: model.Fabric, state: model.State, block_sizes: Sequence[int] = (), busy: Iterable[str] | None = None
+    fabric: model.Fabric,
+    state: model.State,
+    block_sizes: Sequence[int] = (),
+    nodes: Mapping[str, str] | None = None,
 ) -> list[Capacity]:
     """The capacity of each Slurm cluster with a working tray.
 
-    block_sizes: the site's setting of the role slurm_topology. busy: trays with a running job, None where these are not
-    known.
+    block_sizes: the site's setting of the role slurm_topology. nodes: tray -> its state in Slurm, None where these are
+    not known.
     """
-    idle = None if busy is None else node_states.applied(state, fabric, dict.fromkeys(busy, "RESERVED"))
+    shown, free = nodes or {}, node_states.without_job(nodes or {})
     found = []
     for name in fabric.slurm_clusters or [""]:
         counts = spans.usable(fabric, state, name or None)
@@ -76,18 +81,22 @@ def capacities(
         problem = next((note["message"] for note in notes if note["severity"] == "error"), "")
         sizes = () if problem else checked.topology.block_sizes
         jobs = spans.spans(counts, sizes, spans.sizes_of_interest(counts, sizes[0])) if sizes else []
-        free = spans.usable(fabric, idle, name or None) if idle else None
-        segments = _segments(len(block.trays) for block in fabric.slurm_blocks(name or None))
-        reaches = tuple(reach(counts, segment, free) for segment in segments)
+        within = [block for block in fabric.slurm_blocks(name or None) if block.trays]
+        idle = None
+        if any(tray in shown for block in within for tray in block.trays):
+            idle = {b: sum(tray in free and spans.works(state.trays.get(tray)) for tray in b.trays) for b in within}
+        # Slurm refuses a larger segment than the base block, or does not keep it.
+        segments = [row for row in _segments(len(block.trays) for block in within) if not sizes or row <= sizes[0]]
+        reaches = tuple(reach(counts, segment, None if idle is None else idle.values()) for segment in segments)
         advised = " ".join(filter(None, (advice(reaches, sum(counts)), of_all(jobs, sum(counts)))))
-        found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem))
+        found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem, idle))
     return found
 
 
-def reach(counts: Sequence[int], segment: int, free: Sequence[int] | None = None) -> Reach:
-    """The Reach of one segment size. counts: working trays of each block; free: those of them without a job."""
+def reach(counts: Sequence[int], segment: int, idle: Iterable[int] | None = None) -> Reach:
+    """The Reach of one segment size. counts: working trays of each block; idle: the idle ones."""
     segments = [number // segment for number in counts]
-    now = None if free is None else sum(number // segment for number in free) * segment
+    now = None if idle is None else sum(number // segment for number in idle)
     return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment, now)
 
 

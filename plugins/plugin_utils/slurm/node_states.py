@@ -46,6 +46,11 @@ def of_scontrol(lines: Iterable[str], fabric: Fabric) -> dict[str, str]:
     return of_trays({name: text(node.words, node.reason) for name, node in known.items()}, fabric)
 
 
+def without_job(texts: Mapping[str, str]) -> set[str]:
+    """The trays on which no job runs; texts: tray -> its state in Slurm."""
+    return {tray for tray, shown in texts.items() if rules.TAKEN.isdisjoint(shown.partition(": ")[0].split("+"))}
+
+
 def applied(state: State, fabric: Fabric, texts: Mapping[str, str]) -> State:
     """The state of the trays, where those that get no new job have one of WORDS in place of present.
 

@@ -29,7 +29,11 @@ nvlink_clique_trays_by_state{clique="r01",domain="r01",state="unknown"} 0
 nvlink_clique_working_trays{clique="r01",domain="r01"} 1
 nvlink_clique_oldest_observation_timestamp_seconds{clique="r01",domain="r01"} 1795147200
 nvlink_clique_trays_by_state{clique="r02",domain="r02",state="down"} 1
-nvlink_segment_free_trays{segment="1"} 1
+nvlink_slurm_states_timestamp_seconds 1795237200
+nvlink_block_idle_trays{block="r01",clique="r01",domain="r01"} 1
+nvlink_block_idle_trays{block="r02",clique="r02",domain="r02"} 0
+nvlink_segment_idle_segments{segment="1"} 1
+nvlink_segment_idle_segments{segment="2"} 0
 nvlink_segment_reach_trays{segment="1"} 2
 nvlink_segment_blocks{segment="1"} 2
 nvlink_job_blocks_allowed{job_trays="2"} 1
@@ -46,9 +50,10 @@ nvlink_layer_failures{layer="slurm",severity="warning"} 0
 nvlink_clique_free_nodes{clique="r02"} 1
 nvlink_clique_stranded_gpus{clique="r01"} 3
 nvlink_clique_blocked_nodes{clique="r01",compute_domain="jobs/infer"} 1
-nvlink_clique_spare_trays{clique="r01",domain="r01",state="configured"} 1
-nvlink_clique_spare_trays{clique="r01",domain="r01",state="available"} 0
-nvlink_clique_spare_trays{clique="r02",domain="r02",state="unhealthy"} 1
+nvlink_block_spare_trays{block="r01",clique="r01",domain="r01",state="reserved"} 0
+nvlink_block_spare_trays{block="r01",clique="r01",domain="r01",state="free"} 0
+nvlink_block_spare_trays{block="r02",clique="r02",domain="r02",state="promoted"} 1
+nvlink_block_spare_trays{block="r02",clique="r02",domain="r02",state="missing"} 0
 nvlink_repair_incidents{state="open"} 1
 nvlink_repair_incidents{state="closed"} 0
 nvlink_repair_oldest_incident_timestamp_seconds 1795233600
@@ -85,7 +90,11 @@ def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
     seen = verdict(VERDICT, "verdict.json")
     fabric, state = _two_racks()
     context = RenderContext(
-        verdict=seen, jobs={"r01t02": ("7",)}, nodes=seen["slurm_nodes"], repairs=fabrics.REPAIRS, spares_active=1
+        verdict=seen,
+        nodes=seen["slurm_nodes"],
+        nodes_at=seen["checked_at"],
+        repairs=fabrics.REPAIRS,
+        spares_active=1,
     )
     lines = _prom(fabric, node_states.applied(state, fabric, seen["slurm_nodes"] or {}), context).splitlines()
     names = [re.split("[ {]", line)[0] for line in lines if line[0] != "#"]
@@ -98,12 +107,13 @@ def test_every_metric_has_its_help_its_type_and_its_samples() -> None:
         assert re.split("[ {]", lines[at + 2])[0] == name
     assert set(SAMPLES.splitlines()) <= set(lines)
     # What is unknown, and layers that were not checked, have no sample.
-    assert len(names) == 86
+    assert len(names) == 91
 
 
 def test_no_series_is_per_tray() -> None:
     fabric = fabrics.fabric(racks=576, split=())
-    assert len(_prom(fabric, fabrics.state(fabric)).splitlines()) < 576 * 15
+    context = RenderContext(nodes=dict.fromkeys(fabric.trays, "IDLE"), spares_active=16)
+    assert len(_prom(fabric, fabrics.state(fabric), context).splitlines()) < 576 * 23
 
 
 def test_hostile_names_are_escaped_in_label_values() -> None:

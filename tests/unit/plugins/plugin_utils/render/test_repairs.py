@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import split
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics, report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
@@ -17,6 +18,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.repairs im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
 
 ALL = ("drain", "evidence", "spare", "ticket", "action", "return", "resume", "close")
 
@@ -103,26 +106,62 @@ UNHEALTHY = {"health": "unhealthy"}
 @pytest.mark.parametrize(
     ("nodes", "trays", "expected"),
     [
-        ({}, {}, (1, 1, 0)),
+        ({}, {}, (1, 1, 0, 0)),
         # A spare that took over for a broken tray leaves none.
-        ({"r01t02": "DRAIN+IDLE: nvlink: broken", "r01t04": "IDLE"}, {}, (1, 0, 1)),
-        ({"r01t02": "DRAIN+IDLE: nvlink: broken"}, {}, (1, 1, 1)),
-        ({}, {"r01t04": UNHEALTHY}, (1, 0, 1)),
-        ({"r01t04": "DOWN"}, {}, (1, 0, 1)),
-        # The reservation was never made.
-        ({"r01t04": "IDLE"}, {}, (1, 0, 0)),
-        (dict.fromkeys(NODES, "DOWN"), {}, (1, 0, 1)),
+        ({"r01t02": "DRAIN+IDLE: nvlink: broken", "r01t04": "IDLE"}, {}, (0, 0, 1, 0)),
+        ({"r01t02": "DRAIN+IDLE: nvlink: broken"}, {}, (1, 1, 0, 0)),
+        ({}, {"r01t04": UNHEALTHY}, (1, 0, 0, 0)),
+        ({"r01t04": "DOWN"}, {}, (0, 0, 1, 0)),
+        # A job of spares_user.
+        ({"r01t04": "MIXED+RESERVED"}, {}, (1, 0, 0, 0)),
+        # The reservation was never made, and one of somebody else.
+        ({"r01t04": "IDLE"}, {}, (0, 0, 0, 1)),
+        ({"r01t03": "IDLE+RESERVED"}, {}, (2, 2, 0, 0)),
+        (dict.fromkeys(NODES, "DOWN"), {}, (0, 0, 1, 0)),
     ],
 )
-def test_spares_are_configured_available_or_unhealthy(
-    nodes: dict[str, str], trays: dict[str, Any], expected: tuple[int, int, int]
+def test_spares_are_reserved_free_promoted_or_missing(
+    nodes: dict[str, str], trays: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
     fabric = fabrics.fabric(racks=1, trays=4, split=())
     context = RenderContext(nodes={**NODES, **nodes}, spares_active=3)
     state = node_states.applied(fabrics.state(fabric, **trays), fabric, context.nodes or {})
     (row,) = spares(fabric, state, context)
-    assert (row.configured, row.available, row.unhealthy) == expected
-    values = re.findall(r'spare_trays\{clique="r01",domain="r01",state="\w+"\} (\d)', prom(context, **trays))
+    assert (row.wanted, row.reserved, row.free, row.promoted, row.missing) == (1, *expected)
+    values = re.findall(r'spare_trays\{.*block="r01".*,state="\w+"\} (\d)', prom(context, **trays))
     assert tuple(map(int, values)) == expected
     assert spares(fabric, state, RenderContext(nodes=context.nodes)) == []
     assert spares(fabric, state, RenderContext(spares_active=3)) == []
+
+
+@given(
+    st.lists(st.sampled_from(("IDLE", "MIXED", "IDLE+RESERVED", "MIXED+RESERVED", "DOWN", "DRAIN+IDLE")), min_size=18),
+    st.integers(1, 17),
+)
+def test_the_spares_of_a_block_add_up_to_those_that_are_wanted(words: list[str], active: int) -> None:
+    fabric = fabrics.fabric(racks=1, split=())
+    context = RenderContext(nodes=dict(zip(fabric.trays, words)), spares_active=active)
+    state = node_states.applied(fabrics.state(fabric), fabric, context.nodes or {})
+    (row,) = spares(fabric, state, context)
+    assert row.wanted == 18 - active
+    assert row.free <= row.reserved
+    assert row.promoted + row.missing == max(0, row.wanted - row.reserved)
+    # As many trays run jobs as are to, where none is missing and enough work.
+    assert row.missing == 0 or sum(word in ("IDLE", "MIXED") for word in words[:18]) > active
+
+
+def test_a_split_clique_has_the_spares_of_each_of_its_blocks() -> None:
+    fabric = split.applied(fabrics.fabric(racks=1, trays=4, split=()), {"r01": [2, 2]})
+    nodes = {**NODES, "r01t02": "IDLE+RESERVED"}
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    found = spares(fabric, state, RenderContext(nodes=nodes, spares_active=1))
+    assert [(row.block.clique, row.wanted, row.free) for row in found] == [("r01", 1, 1), ("r01", 1, 1)]
+
+
+def test_the_report_has_the_spares_of_all_blocks_and_folds_equal_ones() -> None:
+    fabric = fabrics.fabric(racks=3, trays=4, split=())
+    nodes = {tray: "IDLE+RESERVED" if tray.endswith("t04") and tray != "r03t04" else "IDLE" for tray in fabric.trays}
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    page = report.render(fabric, state, RenderContext(nodes=nodes, spares_active=3))[report.PAGE]
+    text = re.sub(r"(<[^>]+>\s*)+", "|", page[page.index("Spare trays of each block") : page.index("h-racks")])
+    assert "|all blocks|3|2|2|0|1|r[01-02]|1|1|1|0|0|r03|1|0|0|0|1|" in text

@@ -93,15 +93,24 @@ def test_the_headline_knows_which_trays_slurm_gives_no_job(
         assert "<dd>4, of which 3 can run jobs</dd>" in page.text
 
 
-def test_capacity_has_what_fits_without_the_trays_that_run_jobs() -> None:
-    fabric = fabrics.fabric(racks=2, trays=4, split=())
-    state = node_states.applied(fabrics.state(fabric), fabric, RMA)
-    page = Page(fabric, state, jobs={"r01t01": ("7",)}, nodes=RMA)
-    row = '<tr><th scope="row">4 trays</th><td data-label="Trays used">4</td><td data-label="Trays unused">3</td>'
-    assert (
-        f'{row}<td data-label="Blocks that hold one">1</td><td data-label="Without a job now">0</td></tr>' in page.text
+def test_capacity_has_how_many_segments_start_now_in_all_and_in_each_block() -> None:
+    fabric = fabrics.fabric(racks=3, trays=4, split=())
+    nodes = {**dict.fromkeys(fabric.trays, "IDLE"), "r02t04": "DRAIN+IDLE", "r01t01": "MIXED", "r03t01": "ALLOCATED"}
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    page = Page(fabric, state, nodes=nodes, nodes_at="2026-11-21T05:00:00Z")
+    row = (
+        '<th scope="row">2 trays</th><td data-label="Trays used">10</td><td data-label="Trays unused">1</td>'
+        '<td data-label="Blocks that hold one">3</td><td data-label="Start now">{}</td></tr>'
     )
-    assert "Without a job now" not in Page(fabric, state).text
+    assert row.format(3) in page.text
+    assert (
+        '<tr><th scope="row">r[01-03]</th><td data-label="Idle trays">3</td><td data-label="Segments of 1">3</td>'
+        '<td data-label="Segments of 2">1</td><td data-label="Segments of 4">0</td></tr>'
+    ) in page.text
+    assert "2026-11-21T05:00:00Z" in page.texts["time"]
+    unknown = Page(fabric, state).text
+    assert row.format("unknown") in unknown
+    assert "Idle trays of each block" not in unknown
 
 
 def test_equal_problems_of_several_trays_are_one_card() -> None:

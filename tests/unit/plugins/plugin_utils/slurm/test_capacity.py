@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job, Partition
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states, spans
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +31,66 @@ def test_the_largest_job_of_segments_fits_and_a_larger_one_does_not(counts: list
             left[block] -= segment
             placed += segment
     assert capacity.reach(counts, segment).trays == placed
+
+
+@given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 40))
+def test_as_many_jobs_of_a_segment_start_as_slurm_places(idle: list[int], segment: int) -> None:
+    number = capacity.reach([40] * len(idle), segment, idle).idle
+    assert number is not None
+    assert number == 0 or placement.places(idle, (40,), number * segment, segment)
+    assert not placement.places(idle, (40,), (number + 1) * segment, segment)
+
+
+@given(st.lists(st.sampled_from(("IDLE", "IDLE+PLANNED", "MIXED", "ALLOCATED", "COMPLETING+IDLE", "DOWN")), min_size=8))
+def test_idle_trays_run_no_job_by_slurm(words: list[str]) -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=())
+    nodes = dict(zip(fabric.trays, words))
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    for found in capacity.capacities(fabric, state, (), nodes):
+        assert found.idle is not None
+        of_blocks = [sum(word.startswith("IDLE") for word in words[at : at + 4]) for at in (0, 4)]
+        assert list(found.idle.values()) == of_blocks
+        assert [row.idle for row in found.reaches] == [sum(n // s for n in of_blocks) for s in (1, 2, 4)]
+
+
+WORDS = ("IDLE", "IDLE+PLANNED", "IDLE+POWERED_DOWN", "MIXED", "ALLOCATED", "COMPLETING+IDLE", "DOWN", "DRAIN+IDLE")
+
+
+@given(st.lists(st.sampled_from((*WORDS, "IDLE+NOT_RESPONDING", "FAIL+IDLE", "UNKNOWN")), min_size=12))
+def test_explain_counts_the_same_trays_as_idle(words: list[str]) -> None:
+    fabric = fabrics.fabric(racks=3, trays=4, split=())
+    nodes = dict(zip(fabric.trays, words))
+    known = {tray: Node(frozenset(text.split("+"))) for tray, text in nodes.items()}
+    blocks = {name: tuple(members) for name, members in fabric.members.items()}
+    partition = Partition("all", frozenset(nodes))
+    evidence = Evidence("2026-11-21T05:00:00", {}, known, {"all": partition}, blocks=blocks, sizes=(4,))
+    held = Holding(evidence, Job("0", 0, "PENDING", "Resources", -1, "", ("all",)))
+    state = node_states.applied(fabrics.state(fabric), fabric, nodes)
+    for found in capacity.capacities(fabric, state, (), nodes):
+        assert found.idle is not None
+        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle())
+
+
+def test_idle_trays_are_unknown_of_a_cluster_whose_slurm_did_not_answer() -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=())
+    blocks = {name: {name: {"name": name, "position": 0}} for name in ("r01", "r02")}
+    clusters = {"slurm": {f"c{name}": {"blocks": row} for name, row in blocks.items()}}
+    for tray in fabric.trays.values():
+        tray["slurm_cluster"] = f"c{tray['clique']}"
+    shared = replace(fabric, clusters=clusters)  # type: ignore[arg-type]
+    # Its states are those of two trays; Slurm has none of the others, so no job starts there.
+    first, second = capacity.capacities(shared, State(), (), {"r01t01": "IDLE", "r01t02": "IDLE"})
+    assert first.idle is not None
+    assert list(first.idle.values()) == [2]
+    assert second.idle is None
+    assert {row.idle for row in second.reaches} == {None}
+
+
+def test_no_segment_is_larger_than_the_base_block() -> None:
+    fabric = fabrics.fabric(racks=2, split=())
+    (found,) = capacity.capacities(fabric, State(), (16,))
+    assert [row.segment for row in found.reaches] == [1, 2, 4, 8, 16]
+    assert found.best.segment == 16
 
 
 @pytest.mark.parametrize(
