@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results, unanswered
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import host_checks, inventory, results
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import plan_steps as doctor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_command, storage
@@ -101,7 +101,7 @@ class ActionModule(GuardedAction):
             answer = {"failed": True, "msg": str(error)}
         answer = doctor.clocked(answer, asked)
         if answer.get("failed"):
-            return {"changed": False, "changes": [], "findings": [], "problem": unanswered.problem(answer)}
+            return {"changed": False, "changes": [], "findings": [], "problem": str(answer.get("msg"))}
         return answer
 
     def _read(self, options: Arguments, trays: Iterable[str], task_vars: Variables) -> dict[str, Result]:

@@ -56,9 +56,9 @@ _CAUSES = (
 
 
 def problem(answer: Mapping[str, Any]) -> str:
-    """The message of a module that failed on a host, with what the host printed in place of its result."""
-    printed = str(answer.get("module_stderr") or answer.get("module_stdout") or "").strip()
-    return f"{answer.get('msg')}: {printed}" if printed else str(answer.get("msg"))
+    """The message of a module that failed on a host, with what the host printed in place of its result; may be empty."""
+    texts = (answer.get("msg"), answer.get("module_stderr") or answer.get("module_stdout"))
+    return ": ".join(str(text).strip() for text in texts if text)
 
 
 def of(host: str, message: str) -> Finding:

@@ -176,8 +176,9 @@ def test_the_texts_of_ssh_sudo_and_python_have_one_cause_each(message: str, name
 
 def test_what_a_host_printed_instead_of_a_result_is_part_of_the_problem() -> None:
     answer = {"failed": True, "msg": "No start of json char found", "module_stdout": "/bin/sh: 1: sudo: not found\r\n"}
-    assert unanswered.problem(answer) == "No start of json char found: /bin/sh: 1: sudo: not found"
-    assert unanswered.problem({"msg": "timed out", "module_stdout": ""}) == "timed out"
+    printed = {"failed": True, "msg": "No start of json char found: /bin/sh: 1: sudo: not found"}
+    assert plan_steps.clocked(answer, 0.0) == printed
+    assert plan_steps.clocked({"msg": "timed out", "module_stdout": ""}, 0.0)["msg"] == "timed out"
 
 
 def test_root_is_an_error_where_roles_need_it_and_an_information_elsewhere() -> None:
