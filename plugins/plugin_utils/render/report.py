@@ -90,10 +90,19 @@ def _source_hash(text: str) -> str:
 
 
 def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any]]:
-    """The failures of verify and the findings, worst first, as maps with the keys of both."""
-    failures = [{**view.NO_SUBJECT, **row} for row in verdict["failures"]] if verdict else []
+    """The failures of verify and the findings that it does not have, worst first, as maps with the keys of both."""
+    failures = []
+    for failed in verdict["failures"] if verdict else ():
+        # The remedy in words stands before its command.
+        message, semicolon, words = failed["message"].rpartition("; ")
+        step = f"{words.rstrip('.')}: {failed['remediation']}" if failed["remediation"] else words
+        parts = {"message": f"{message}.", "remediation": step} if semicolon else {}
+        failures.append({**view.NO_SUBJECT, **failed, **parts})
+    verified = {(row["code"], row["tray"]) for row in failures}
     findings = []
     for row in shown.findings:
+        if (row["code"], row.get("tray")) in verified:
+            continue
         # A message is `what is wrong; remedy.`, but for some, whose code has a remedy.
         message, semicolon, remedy = row["message"].rpartition("; ")
         known = CATALOGUE.get(row["code"])

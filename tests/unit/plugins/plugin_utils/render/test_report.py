@@ -178,6 +178,16 @@ def test_a_finding_has_its_remedy_apart(message: str, what: str, remedy: str) ->
     assert remedy in page.texts["p"]
 
 
+def test_a_failure_of_verify_replaces_the_finding_of_the_same_tray_and_code() -> None:
+    fabric = fabrics.fabric()
+    lost = {**fabrics.FAILURE, "severity": "error", "code": "gpu_lost", "tray": "r02t12", "trays": ["r02t12"]}
+    row = {**lost, "message": "r02t12: GPU 1 is lost; drain and reboot.", "remediation": "scontrol reboot r02t12"}
+    state = fabrics.state(fabric, r02t12={"findings": [{**SICK, "code": "gpu_lost", "message": "GPU 1 is lost; it."}]})
+    page = Page(fabric, state, verdict=verdict(fabrics.verdict(row, ok=False), "verdict.json"))
+    assert len(page.of_class("problem")) == 1
+    assert {"r02t12: GPU 1 is lost.", "drain and reboot: scontrol reboot r02t12"} <= set(page.texts["p"])
+
+
 def test_more_findings_than_a_page_holds_are_counted() -> None:
     fabric = fabrics.fabric()
     page = Page(fabric, fabrics.state(fabric, r02t12={"findings": [{**SICK, "message": f"{n}."} for n in range(502)]}))
