@@ -56,7 +56,7 @@ _CAUSES = (
 
 
 def problem(answer: Mapping[str, Any]) -> str:
-    """The message of a module that failed on a host, with what the host printed in place of its result; may be empty."""
+    """The message of a module that failed on a host, with what the host printed instead of its result; may be empty."""
     texts = (answer.get("msg"), answer.get("module_stderr") or answer.get("module_stdout"))
     return ": ".join(str(text).strip() for text in texts if text)
 

@@ -14,8 +14,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter impo
 def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, str | None]], list[str]]:
     """The change from one topology to the other: the moves of nodes, and the lines of the diff.
 
-    Nodes that move from one block to the same other one share a line, as a hostlist. Nodes that were in no block and are
-    in a new one have that block's line only.
+    Nodes that move from one block to the same other one share a line, as a hostlist. Nodes that were in no block and
+    are in a new one have that block's line only.
     """
     old_blocks = {block.name: block for block in before.blocks} if before else {}
     new_blocks = {block.name: block for block in after.blocks}
