@@ -10,6 +10,7 @@ export ANSIBLE_COLLECTIONS_PATH = $(shell echo $(abspath $(VENV))/lib/python3*/s
 
 RACKS ?= $(if $(FROM),,2)
 SUITE ?= forky
+LAB ?= lab
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo unit check test test-cold test-all soak fuzz bench reference screenshot docs release lab lab-down build clean
@@ -64,11 +65,11 @@ screenshot: demo ## Write docs/report.png, the report of make demo in Chromium (
 docs: venv ## Build the documentation's site into build/docs/html
 	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py
 
-lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=trixie, or FROM=a support bundle
-	@$(RUN)/python tests/lab/lab up $(if $(FROM),--from "$(FROM)") $(if $(RACKS),--racks $(RACKS)) --suite $(SUITE)
+lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=trixie LAB=mine, or FROM=a support bundle
+	@$(RUN)/python tests/lab/lab up --name $(LAB) $(if $(FROM),--from "$(FROM)") $(if $(RACKS),--racks $(RACKS)) --suite $(SUITE)
 
 lab-down: venv ## Remove that lab
-	@$(RUN)/python tests/lab/lab down
+	@$(RUN)/python tests/lab/lab down --name $(LAB)
 
 build: venv ## Build the collection's artifact, and the list of the controller's libraries, into build/
 	@$(RUN)/python tests/tools/release.py build

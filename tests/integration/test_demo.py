@@ -54,7 +54,7 @@ def test_the_unreachable_tray_is_stale_in_its_old_place_and_the_unhealthy_one_in
     }
     assert {name for name, tray in state["trays"].items() if tray["health"] == "unhealthy"} == {SICK}
     page = (folder / "report/index.html").read_text()
-    assert "32 of 36 trays are usable by jobs of 8 trays (Slurm&#39;s states of 36 trays are" in page
+    assert "r02t12, r01t07 need attention. Jobs of 8 trays can use 32 of 36 trays." in page
     assert "simulated" in page
     # Of the earlier one remains what is not its own.
     assert set(fabric["domains"]) == {"r01", "r02"}

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 ROUNDS = 4
@@ -58,13 +58,13 @@ def checks(
     """
     for name, variable in needed(variables, slurm, discovers).items():
         yield _installed(name, variable, controller.installed.get(name))
-    found = [CONFIG[option] for option in controller.unset]
+    found = [(WARNING, CONFIG[option]) for option in controller.unset]
     if trays > ROUNDS * controller.forks:
         advised = min(trays, max(ROUNDS * processors, controller.forks + 1))
         rounds = -(-trays // controller.forks)
         message = f"forks is {controller.forks} for {count(trays, 'tray')}, so each task takes {rounds} rounds; set"
-        found.append(f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)")
-    yield from (check("ansible_cfg", WARNING, message) for message in found)
+        found.append((INFO, f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)"))
+    yield from (check("ansible_cfg", *row) for row in found)
     if not found:
         yield check("ansible_cfg", OK, "")
 

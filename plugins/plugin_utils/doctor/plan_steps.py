@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     matrix,
     peer_hosts,
     results,
+    unanswered,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, SKIPPED, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import node_selection
@@ -61,7 +62,7 @@ def clocked(answer: Result, asked_at: float) -> Result:
     """The answer of a host with its clock; asked_at: by the controller's, which has just got the answer."""
     started, ended = (mapped(answer.get("times")).get(name) for name in ("started", "ended"))
     if not isinstance(started, (int, float)) or not isinstance(ended, (int, float)):
-        return {"failed": True, "msg": answer.get("msg") or "its answer has another shape"}
+        return {"failed": True, "msg": unanswered.problem(answer) or "its answer has another shape"}
     return {**answer, "clock": {"low": ended - time.time(), "high": started - asked_at}}
 
 

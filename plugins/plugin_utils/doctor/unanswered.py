@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
@@ -32,10 +34,15 @@ _CAUSES = (
     ),
     (
         r"Missing sudo password|[Aa] password is required|Incorrect sudo password|not in the sudoers file"
-        r"|may not run sudo|Timeout .{0,20}waiting for privilege escalation prompt|sudo: .{0,40}not found"
+        r"|may not run sudo|Timeout .{0,20}waiting for privilege escalation prompt"
         r"|no sudo at \S+|sudo -n does not start its Python \(.{1,200}?\)",
         "become",
         "allow sudo without a password, or set ansible_become_password (from a vault), or run with -K",
+    ),
+    (
+        r"(sudo|su|doas): .{0,40}not found",
+        "become",
+        "install it there, or connect as root and set ansible_become: false",
     ),
     (
         r"requires a minimum of Python.{0,60}Current version: ?[0-9.]+|future feature annotations is not defined"
@@ -46,6 +53,12 @@ _CAUSES = (
     ),
 )
 """Pattern of the message, of which what matches is shown; the check; and the remedy."""
+
+
+def problem(answer: Mapping[str, Any]) -> str:
+    """The message of a module that failed on a host, with what the host printed instead of its result; may be empty."""
+    texts = (answer.get("msg"), answer.get("module_stderr") or answer.get("module_stdout"))
+    return ": ".join(str(text).strip() for text in texts if text)
 
 
 def of(host: str, message: str) -> Finding:

@@ -128,6 +128,9 @@ def read(path: str) -> bytes:
     """Read a file; FabricFileError names the file and why it cannot be read."""
     try:
         return atomic.bounded(path, MAX_FLEET_FILE)
+    except FileNotFoundError:
+        why = "does not exist; run discover and accept first, with -i hosts.yml alone, or correct the path"
+        raise FabricFileError(f"{path}: {why}") from None
     except OSError as error:
         raise FabricFileError(
             f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote"

@@ -865,8 +865,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_clique_above_base.rehearsal": "Rehearsal: {job}, as many as a whole block has, is spread {where} while"
         " no block is free, because the base block size is {base}: give such a block a partition of its own.",
         "slurm_clique_above_base.block": "The block {block} has {number} nodes and the base block size is {base}, so"
-        " Slurm {version} may spread a job of {more} to {number} nodes over several blocks: give it a partition of"
-        " that block's nodes, or {how}.",
+        " Slurm {version} may spread a job of {more} to {number} nodes over several blocks; give such jobs a"
+        " partition of that block's nodes, or {how}.",
         "slurm_node_unknown": "Slurm has no node {nodes} of block {block}; add NodeName lines to slurm.conf, or"
         " correct fabric_slurm_node and run discover and accept",
         "slurm_hardware_assumed": "The hardware of a tray was never read or is impossible, so its line is the usual"

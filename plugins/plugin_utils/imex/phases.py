@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, formats, packages, peers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, joined
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import agreement, certificates, counts, run_store
@@ -327,7 +328,10 @@ class Phases:
         if own:
             result.update(failed=True, msg=own[0]["message"])
         if self.tray == reporting_host:
-            result["warnings"] = _as_warnings([entry for entry in findings if not own or entry is not own[0]])
+            # A tray outside the run was not asked, so nothing is known of it.
+            unasked = {("tray_unreachable", tray) for tray in clique.trays if tray not in self._run.hosts}
+            left = [e for e in findings if e not in own[:1] and (e["code"], e.get("tray")) not in unasked]
+            result["warnings"] = _as_warnings(left)
         return result
 
     # --- The tray and the store of the run.
@@ -438,7 +442,9 @@ def _placed(folder: str, path: str, tray: str) -> Clique | None:
 
 
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:
-    return [f"{entry['code']}: {entry['message']}" for entry in findings]
+    """One text for findings that differ in their tray only."""
+    rows = [{"clique": None, **entry} for entry in findings]
+    return [f"{same[0]['code']}: {joined(same)['message']}" for same in alike(rows, ("code",))]
 
 
 def _start_errors(findings: Sequence[Finding]) -> list[str]:

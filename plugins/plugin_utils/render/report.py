@@ -37,7 +37,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import WORDS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended, printable
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -99,14 +99,23 @@ def _source_hash(text: str) -> str:
 
 
 def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any]]:
-    """The failures of verify and the findings, worst first, as maps with the keys of both."""
-    failures = [{**view.NO_SUBJECT, **row} for row in verdict["failures"]] if verdict else []
+    """The failures of verify and the findings that it does not have, worst first, as maps with the keys of both."""
+    failures = []
+    for failed in verdict["failures"] if verdict else ():
+        # The remedy in words stands before its command.
+        message, semicolon, words = failed["message"].rpartition("; ")
+        step = f"{words.rstrip('.')}: {failed['remediation']}" if failed["remediation"] else words
+        parts = {"message": f"{message}.", "remediation": step} if semicolon else {}
+        failures.append({**view.NO_SUBJECT, **failed, **parts})
+    verified = {(row["code"], row["tray"]) for row in failures}
     findings = []
     for row in shown.findings:
+        if (row["code"], row.get("tray")) in verified:
+            continue
         # A message is `what is wrong; remedy.`, but for some, whose code has a remedy.
         message, semicolon, remedy = row["message"].rpartition("; ")
         known = CATALOGUE.get(row["code"])
-        general = {"remediation": known.remedy if known else ""}
+        general = {"remediation": ended(known.remedy) if known else ""}
         parts = {"message": f"{message}.", "remediation": remedy} if semicolon else general
         findings.append({"layer": "", "cause": "", **row, **parts})
     return sorted([*failures, *findings], key=lambda row: rank(row["severity"]))
@@ -115,28 +124,24 @@ def _problems(shown: view.Figure, verdict: Verdict | None) -> list[dict[str, Any
 def _sentence(
     shown: view.Figure, capacities: Iterable[capacity.Capacity], problems: Sequence[Object], context: RenderContext
 ) -> str:
-    """The verdict: how many trays jobs of the best segment use, and which trays need attention."""
+    """The verdict: which trays need attention, and how many jobs of the best segment can use."""
     usable = []
     for found in capacities:
-        trays = {tray.name for tray in shown.trays if (tray.slurm_cluster or "") == found.cluster}
-        unknown = len(trays.difference(context.nodes or ()))
-        doubt = f" (Slurm's states of {count(unknown, 'tray')} are not known)" if unknown else ""
-        verb = "is" if found.best.trays == 1 else "are"
+        trays = sum((tray.slurm_cluster or "") == found.cluster for tray in shown.trays)
         owner = f" of cluster {found.cluster}" if found.cluster else ""
-        jobs = f"jobs of {count(found.best.segment, 'tray')}"
-        usable.append(f"{found.best.trays} of {count(len(trays), 'tray')}{owner} {verb} usable by {jobs}{doubt}")
-    sentence = ", ".join(usable) or "No tray is usable"
-    if context.without:
-        sentence = f"Without {hostlist.fold(context.without)}: {sentence}"
+        jobs = f"Jobs of {count(found.best.segment, 'tray')}"
+        usable.append(f"{jobs} can use {found.best.trays} of {count(trays, 'tray')}{owner}.")
+    sentence = " ".join(usable) or "Jobs can use no tray."
+    without = f"Without {hostlist.fold(context.without)}: " if context.without else ""
     if not shown.has_state:
-        return f"{sentence}; their health is unknown without a state file."
+        return f"{without}The trays' health is unknown without a state file. {sentence}"
     # Worst first.
     rows = (row for row in problems if row["severity"] != "info")
     named = [tray for row in rows for tray in row.get("trays") or [row["tray"]] if tray]
     bad = (tray.name for tray in shown.trays if tray.word not in (model.HEALTHY, node_states.RESERVED))
     names = [name for name in dict.fromkeys([*named, *bad]) if name not in context.without]
-    attention = f"{summarize(names, 3) or 'none'} need{'s' * (len(names) < 2)} attention"
-    return f"{sentence}; {attention}."
+    attention = f"{summarize(names, 3) or 'No tray'} need{'s' * (len(names) < 2)} attention"
+    return f"{without}{attention}. {sentence}"
 
 
 def _by_numbers(rows: Iterable[tuple[tuple[int, ...], str]]) -> list[tuple[str, tuple[int, ...]]]:

@@ -5,26 +5,24 @@
 
 from __future__ import annotations
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.linter import aggregates
-
-MAX_NEW = 100
-"""The number of new trays up to which the diff has a line for each."""
 
 
 def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, str | None]], list[str]]:
     """The change from one topology to the other: the moves of nodes, and the lines of the diff.
 
-    The trays of new blocks have a line each up to MAX_NEW of them; beyond that each new block has one line, so that
-    the first apply of a large fabric stays readable.
+    Nodes that move from one block to the same other one share a line, as a hostlist. Nodes that were in no block and
+    are in a new one have that block's line only.
     """
     old_blocks = {block.name: block for block in before.blocks} if before else {}
     new_blocks = {block.name: block for block in after.blocks}
     was = {node: block.name for block in old_blocks.values() for node in block.nodes}
     now = {node: block.name for block in after.blocks for node in block.nodes}
-    many = sum(1 for node, name in now.items() if node not in was and name not in old_blocks) > MAX_NEW
     moves: list[dict[str, str | None]] = []
+    nodes_of: dict[tuple[str | None, str | None], list[str]] = {}
     lines: list[str] = []
     for position, block in enumerate(after.blocks):
         if block.name not in old_blocks:
@@ -39,9 +37,10 @@ def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, s
         if source == target:
             continue
         moves.append({"node": node, "from": source, "to": target})
-        if source is None and target not in old_blocks and many:
-            continue  # in the line of its new block
-        lines.append(f"{node}: {source or '(no block)'} -> {target or '(no block)'}")
+        if source is not None or target in old_blocks:
+            nodes_of.setdefault((source, target), []).append(node)
+    for (source, target), nodes in nodes_of.items():
+        lines.append(f"{hostlist.fold(nodes)}: {source or '(no block)'} -> {target or '(no block)'}")
     for name, block in old_blocks.items():
         if name not in new_blocks:
             lines.append(f"block {name}: removed")

@@ -142,7 +142,8 @@ def _blocks(
         for given in tier.get(option) or []:
             if given not in block_of:
                 what = option.rstrip("s")
-                raise SlurmError(f"tiers[{name}].{option}: {shown(given)} is no {what} of the fabric file, correct it.")
+                remedy = "correct it, or run discover and accept after a change of slurm_topology_split"
+                raise SlurmError(f"tiers[{name}].{option}: {shown(given)} is no {what} of the fabric file; {remedy}.")
             desired.update(block_of[given])
     if tier.get("all"):
         return tuple(block for block in blocks if block.nodes)

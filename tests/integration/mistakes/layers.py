@@ -22,7 +22,7 @@ def broken(site: Path) -> None:
 _ONCE = [
     Mistake(
         "rackscale.nvlink.imex -e fabric_file={site}/none.json",
-        "none.json: cannot be read (No such file or directory); name",
+        "none.json: does not exist; run discover and accept first",
     ),
 ]
 _PROGRESS = [

@@ -411,6 +411,7 @@ def test_only_a_change_of_health_is_a_change(site: Site) -> None:
 def test_check_mode_writes_nothing_and_reports_all(new_site: Site) -> None:
     would = new_site.discover(check=True, diff=True, accept="gates")
     assert would["changed"] is True
+    assert "would be accepted into" in str(would)
     assert new_site.files() == {}
     did = new_site.discover(diff=True, accept="gates")
     assert would["diff"] == did["diff"]

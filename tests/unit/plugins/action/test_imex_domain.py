@@ -191,6 +191,20 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
 
 
+def test_trays_that_do_not_answer_share_a_warning_and_those_outside_the_run_have_none(
+    run: Any, fabric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tray in TRAYS:
+        inspected(run, tray, "start")
+    inspected(run, "r01t01", "wait")
+    (warning,) = run("r01t01", phase="verdict")["warnings"]
+    assert warning.startswith("tray_unreachable: r01t[01-02] returned no state of its IMEX; bring it back")
+    inspected(run, "r01t01", "wait", facts=healthy(clique_of(fabric), "r01t01")["facts"])
+    assert len(run("r01t01", phase="verdict")["warnings"]) == 1
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
+    assert run("r01t01", phase="verdict")["warnings"] == []
+
+
 def connected(fabric: str, word: str) -> dict[str, Any]:
     """The facts of r01t01 with this connection to r01t02."""
     observed: dict[str, Any] = healthy(clique_of(fabric), "r01t01")["facts"]

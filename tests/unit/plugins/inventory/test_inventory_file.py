@@ -29,7 +29,8 @@ def test_a_source_that_does_not_parse_is_explained_in_one_sentence(tmp_path: Pat
     given = map(str, (sound, broken, other, lost, "a,b,"))
     found = inventory_file.problems(given, DataLoader())
     assert found == [
-        f"{tmp_path}/lost.json: cannot be read (No such file or directory); name a fabric file that discover wrote",
+        f"{tmp_path}/lost.json: does not exist; run discover and accept first, with -i hosts.yml alone, or correct the"
+        " path",
         f"{lost}: does not exist; name an inventory that does with -i",
     ]
 

@@ -52,7 +52,7 @@ def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
     return Topology(name="nvlink", blocks=made, block_sizes=sizes)
 
 
-NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n2: (no block) -> a"]
+NEW_A = ["block a: new at position 0, 2 trays: n1,n2"]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,13 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
             topology(a="n1", b="n2 n3"),
             ["n2:a>b"],
             ["n2: a -> b"],
+        ),
+        # Nodes with the same move share a line.
+        (
+            topology(a="n1 n2 n3 n4", b="n5"),
+            topology(a="n1", b="n5 n6", c="n2 n3 n4"),
+            ["n6:None>b", "n2:a>c", "n3:a>c", "n4:a>c"],
+            ["block c: new at position 2, 3 trays: n2,n3,n4", "n6: (no block) -> b", "n[2-4]: a -> c"],
         ),
         (topology(a="n1 n2"), topology(a="n1"), ["n2:a>None"], ["n2: a -> (no block)"]),
         (

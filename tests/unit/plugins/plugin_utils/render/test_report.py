@@ -66,19 +66,18 @@ RMA = {**IDLE, "r02t04": "DRAIN+IDLE: RMA 4711 <b>\x1b[2J"}
 @pytest.mark.parametrize(
     ("nodes", "without", "sentence"),
     [
-        (None, (), "8 of 8 trays are usable by jobs of 4 trays (Slurm's states of 8 trays are not"
-         " known); none needs attention."),
-        (IDLE, (), "8 of 8 trays are usable by jobs of 4 trays; none needs attention."),
-        ({tray: IDLE[tray] for tray in IDLE if tray != "r01t01"}, (), "8 of 8 trays are usable by jobs of 4 trays"
-         " (Slurm's states of 1 tray are not known); none needs attention."),
-        (RMA, (), "7 of 8 trays are usable by jobs of 1 tray; r02t04 needs attention."),
-        ({**IDLE, "r02t04": "IDLE+RESERVED"}, (), "7 of 8 trays are usable by jobs of 1 tray;"
-         " none needs attention."),
-        (RMA, ("r01t01", "r01t02"), "Without r01t[01-02]: 5 of 8 trays are usable by jobs of 1 tray; r02t04"
-         " needs attention."),
+        (None, (), "No tray needs attention. Jobs of 4 trays can use 8 of 8 trays."),
+        (IDLE, (), "No tray needs attention. Jobs of 4 trays can use 8 of 8 trays."),
+        (RMA, (), "r02t04 needs attention. Jobs of 1 tray can use 7 of 8 trays."),
+        ({**IDLE, "r02t04": "IDLE+RESERVED"}, (), "No tray needs attention. Jobs of 1 tray can use 7 of 8 trays."),
+        (
+            RMA,
+            ("r01t01", "r01t02"),
+            "Without r01t[01-02]: r02t04 needs attention. Jobs of 1 tray can use 5 of 8 trays.",
+        ),
     ],
-    ids=["not-known", "none-drained", "one-not-known", "drained", "reserved", "what-if"],
-)  # fmt: skip
+    ids=["not-known", "none-drained", "drained", "reserved", "what-if"],
+)
 def test_the_headline_knows_which_trays_slurm_gives_no_job(
     nodes: dict[str, str] | None, without: tuple[str, ...], sentence: str
 ) -> None:
@@ -134,14 +133,14 @@ def test_equal_problems_of_several_trays_are_one_card() -> None:
 @pytest.mark.parametrize(
     ("trays", "sentence"),
     [
-        ({}, "36 of 36 trays are usable by jobs of 9 trays; none needs attention."),
+        ({}, "No tray needs attention. Jobs of 9 trays can use 36 of 36 trays."),
         (
             {"r01t07": {"state": "stale"}, "r02t12": {"health": "unhealthy", "findings": [SICK]}},
-            "32 of 36 trays are usable by jobs of 8 trays; r02t12, r01t07 need attention.",
+            "r02t12, r01t07 need attention. Jobs of 8 trays can use 32 of 36 trays.",
         ),
         (
             {f"r0{rack}t{tray:02d}": {"state": "stale"} for rack in (1, 2) for tray in range(1, 19)},
-            "No tray is usable; r01t01, r01t02, r01t03 and 33 more need attention.",
+            "r01t01, r01t02, r01t03 and 33 more need attention. Jobs can use no tray.",
         ),
     ],
     ids=["healthy", "two-sick", "all-away"],
@@ -162,12 +161,12 @@ def test_trays_of_a_failure_of_their_domain_need_attention() -> None:
     fabric = fabrics.fabric()
     row = {**fabrics.FAILURE, "severity": "error", "tray": None, "trays": ["r01t02", "r01t01"]}
     page = Page(fabric, fabrics.state(fabric), verdict=verdict(fabrics.verdict(row, ok=False), "verdict.json"))
-    assert page.texts["h1"][0].endswith("; r01t02, r01t01 need attention.")
+    assert page.texts["h1"][0].startswith("r01t02, r01t01 need attention. ")
 
 
 def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -> None:
     fabric = fabrics.fabric()
-    planned = "36 of 36 trays are usable by jobs of 9 trays; their health is unknown without a state file."
+    planned = "The trays' health is unknown without a state file. Jobs of 9 trays can use 36 of 36 trays."
     assert Page(fabric, State(), nodes=dict.fromkeys(fabric.trays, "IDLE")).texts["h1"] == [planned]
     assert Page(fabric, fabrics.state(fabric, r01t01={"source": "simulation"})).of_class("tag")
 
@@ -176,7 +175,7 @@ def test_without_a_state_the_verdict_is_a_plan_and_simulated_trays_are_named() -
     ("message", "what", "remedy"),
     [
         (SICK["message"], "GPU 2 is unhealthy.", "drain it and reset its GPUs."),
-        ("GPU 2 is unhealthy: drain it.", "GPU 2 is unhealthy: drain it.", CATALOGUE["fabric_unhealthy"].remedy),
+        ("GPU 2 is unhealthy: drain it.", "GPU 2 is unhealthy: drain it.", f"{CATALOGUE['fabric_unhealthy'].remedy}."),
     ],
     ids=["own", "of the code"],
 )
@@ -186,6 +185,16 @@ def test_a_finding_has_its_remedy_apart(message: str, what: str, remedy: str) ->
     page = Page(fabric, fabrics.state(fabric, r02t12={"findings": [finding]}))
     assert what in page.texts["p"]
     assert remedy in page.texts["p"]
+
+
+def test_a_failure_of_verify_replaces_the_finding_of_the_same_tray_and_code() -> None:
+    fabric = fabrics.fabric()
+    lost = {**fabrics.FAILURE, "severity": "error", "code": "gpu_lost", "tray": "r02t12", "trays": ["r02t12"]}
+    row = {**lost, "message": "r02t12: GPU 1 is lost; drain and reboot.", "remediation": "scontrol reboot r02t12"}
+    state = fabrics.state(fabric, r02t12={"findings": [{**SICK, "code": "gpu_lost", "message": "GPU 1 is lost; it."}]})
+    page = Page(fabric, state, verdict=verdict(fabrics.verdict(row, ok=False), "verdict.json"))
+    assert len(page.of_class("problem")) == 1
+    assert {"r02t12: GPU 1 is lost.", "drain and reboot: scontrol reboot r02t12"} <= set(page.texts["p"])
 
 
 def test_more_findings_than_a_page_holds_are_counted() -> None:
