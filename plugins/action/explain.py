@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
-_NOTHING = "there is nothing to ask: set slurm_controller_hosts for jobs and trays, verify_kubeconfig for pods"
+_NOTHING = "no scheduler is configured: set slurm_controller_hosts for jobs and trays, verify_kubeconfig for pods"
 # No answer needs Helm's Secrets or the definitions.
 _UNNEEDED = re.compile(r" (secrets|customresourcedefinitions);")
 _OBJECT = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}")

@@ -72,7 +72,8 @@ class ActionModule(ControllerAction):
         path, file = options["fabric_file"], options["proposal_file"]
         if options["render_dir"]:
             raise AnsibleActionFail(
-                "render_dir: nothing is rendered from a proposal; accept it first, or leave render_dir out to draw it"
+                "render_dir: nothing is rendered from a proposal; accept it first, or leave"
+                " render_dir out to print its domain map"
             )
         warnings = []
         proposed = proposal.load_proposal(file)

@@ -64,7 +64,7 @@ class ActionModule(ControllerAction):
         made = plan.make(verdict, self.fabric, self.nodes, record.lines, settings, blockers, record.now)
         text, applies = plan.text(made), options["apply"] and not self._task.check_mode
         if self.nodes is None and made.rows:
-            text.append("No Slurm controller is in the inventory, so no tray is drained in Slurm, nor acted on.")
+            text.append("The inventory has no Slurm controller: repair drains no tray and acts on none.")
         if options["path"] and not self._task.check_mode:
             # An empty plan has no mark.
             if json_file(options["path"]) != []:

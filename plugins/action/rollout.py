@@ -69,8 +69,8 @@ class ActionModule(ControllerAction):
             return self._of_site(options, {})
         if not planned:
             raise RolloutError(
-                "rollout_plan: localhost has none; before the play of the waves run the role rackscale.nvlink.rollout"
-                " with tasks_from: plan in a play on localhost"
+                "rollout_plan: is missing on localhost; before the play of the waves run the role"
+                " rackscale.nvlink.rollout with tasks_from: plan in a play on localhost"
             )
         tray, rollout, settings = str(task_vars["inventory_hostname"]), plan["rollout"], plan["settings"]
         rows = partial(run_store.read_rows, _folder(), rollout, PHASE)

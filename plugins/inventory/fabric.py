@@ -540,8 +540,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             del planned.hosts[name]["ansible_host"]
         if lacking := [name for name in dropped if name in others and "ansible_host" not in others[name].vars]:
             self.display.warning(
-                f"{path}: no live source sets ansible_host of a host that another source has; set it there:"
-                f" {summarize(lacking)}"
+                f"{path}: ansible_host of hosts of another inventory is not taken from a live source; set it in that"
+                f" inventory: {summarize(lacking)}"
             )
 
     def _load_config(self, path: str) -> Mapping[str, Any]:

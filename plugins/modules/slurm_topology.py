@@ -298,6 +298,10 @@ rehearsal:
   returned: when O(state=present)
   type: dict
   contains:
+    summary:
+      description: The result in one sentence, which the playbooks print.
+      type: str
+      sample: "Rehearsal: a private slurmctld 26.05.5 loads the new files and places jobs on 2 of 2 blocks."
     ran:
       description: Whether it ran.
       type: bool

@@ -67,7 +67,7 @@ def verdict(hosts: dict[str, str], causes: Sequence[str], seconds: float, check_
     mode = " (check mode)" if check_mode else ""
     most = worst(hosts) if hosts else OK
     outcome = FAILED if most in ERRORS else CHANGED if CHANGED in hosts.values() else OK
-    head = f"{outcome.upper()} in {seconds:.1f} s{mode}: {counted(hosts) if hosts else 'no play had a host'}"
+    head = f"{outcome.upper()} in {seconds:.1f} s{mode}: {counted(hosts) if hosts else 'no play matched a host'}"
     more = f" ({count(len(causes) - 1, 'more cause')} above)" if len(causes) > 1 else ""
     return outcome, head + "".join(f": {cause}{more}" for cause in causes[:1])
 

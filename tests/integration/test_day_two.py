@@ -409,7 +409,7 @@ def test_two_partitions_are_joined_by_hand(whole: Site) -> None:
     check, change, commit, rollback = pages.commands("docs/day-two/partition.md")
     by_hand = f" -e partition_by=hand -e imex_owner=domain -e '{json.dumps({'nvlink_partitions': {'r01': [4]}})}'"
     whole.changes_nothing(check + by_hand)
-    assert "no change of NVLink partitions has begun" in whole.fails(rollback + by_hand)
+    assert "no change of NVLink partitions is unfinished" in whole.fails(rollback + by_hand)
     journal = whole.folder / "fabric.partition-r01.jsonl"
     with ThreadPoolExecutor(1) as person:
         running = person.submit(whole.type, change + by_hand)

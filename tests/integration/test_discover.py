@@ -173,7 +173,7 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     before = site.path.read_bytes()
     again = site.discover()
     assert (changed(again), site.path.read_bytes()) == (0, before)
-    assert message(again).endswith(f"no change of places in {site.path}")
+    assert message(again).endswith(f"no tray changes its place in {site.path}")
     assert site.states() == dict.fromkeys(site.facts, "present")
 
 
@@ -219,7 +219,7 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
         "stale: 1 tray (r01t01): connect to host: No route to host",
         "stale: 1 tray (r01t02): its Python interpreter returned no result",
         "stale: 1 tray (r02t01): not all its GPUs are attached to one clique",
-        f"4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced: no change of places in {discovered.path}",
+        f"4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced: no tray changes its place in {discovered.path}",
     ]
 
 

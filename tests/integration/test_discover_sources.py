@@ -38,7 +38,7 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
     before = path.read_bytes()
     assert sorted(json.loads(before)["domains"]) == ["hall_a", "hall_b"]
     assert "no tray answered: " in discover(check=False, fabric_sources=[DOWN])
-    assert "no change of places" in discover(fabric_sources=[DOWN, *options["fabric_sources"]])
+    assert "no tray changes its place" in discover(fabric_sources=[DOWN, *options["fabric_sources"]])
     assert path.read_bytes() == before
     state = json.loads((tmp_path / "fabric.state.json").read_text())
     assert "source_failed" in {row["code"] for row in state["findings"]}

@@ -58,7 +58,11 @@ def required(file: str) -> list[str]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(EXAMPLES / "site", tmp_path / "site"))
+    """A copy of the site, all that its .gitignore lets in under version control."""
+    folder = Path(shutil.copytree(EXAMPLES / "site", tmp_path / "site"))
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "."], cwd=folder, check=True)
+    return folder
 
 
 def in_site(site: Path, *command: str | Path, **more: str) -> str:
@@ -85,16 +89,37 @@ def test_a_playbook_of_the_project_is_one_of_the_collection(site: Path) -> None:
     in_site(site, "ansible-playbook", "--syntax-check", *files)
 
 
-def test_a_pull_request_shows_the_racks_that_its_proposal_changes(site: Path) -> None:
+@pytest.fixture
+def steps(site: Path) -> list[str]:
+    """What the workflow of pull requests types, in its order."""
     workflow = yaml.safe_load((site / ".github" / "workflows" / "proposal.yml").read_text())
-    _checkout, install, draw, render = workflow["jobs"]["map"]["steps"]
+    return [step["run"] for step in workflow["jobs"]["map"]["steps"] if "run" in step]
+
+
+def test_the_committed_tree_is_what_the_example_renders(site: Path, steps: list[str]) -> None:
+    """By git diff in the step of the workflow. Anew: both commands of the README, in examples/site."""
+    commands = re.findall(r"^    (ansible-.* -e render_dir=.*|ansible-.* > .*)", (site / "README.md").read_text(), re.M)
+    assert [line.strip() for line in steps[-1].replace('"', "").splitlines()[:2]] == commands
+    in_site(site, "bash", "-ec", steps[-1])
+    rows = re.findall(r"^\| .* \| (`.*) \| \[.*?\]\((config/.*?)\)", (site / "README.md").read_text(), re.M)
+    assert len(rows) == 6
+    for shown, file in rows:
+        assert [part for part in re.findall("`(.*?)`", shown) if part not in (site / file).read_text()] == []
+    fabric = (site / "fabric.json").read_text()
+    (site / "fabric.json").write_text(fabric.replace('"imex_address": "10.0.1.1"', '"imex_address": "10.0.1.99"'))
+    with pytest.raises(AssertionError, match=r"-10\.0\.1\.1\n *\+10\.0\.1\.99\n(.*\n)*? *Commit config/ as"):
+        in_site(site, "bash", "-ec", steps[-1])
+
+
+def test_a_pull_request_shows_the_racks_that_its_proposal_changes(site: Path, steps: list[str]) -> None:
+    install, draw, _compare = steps
     # The libraries of requirements.txt.
     named = {re.split("[>=]", line)[0] for line in required("requirements.txt")}
-    assert named <= set(install["run"].split())
+    assert named <= set(install.split())
     summary = site / "summary.md"
     in_site(site, "ansible-playbook", "rackscale.nvlink.discover", "-e", sources(split={"2": 2}))
     for shown, hidden in (("r02t01  r02 -> r02a", "r01t01"), ("r01t01  r01", "->")):
-        in_site(site, "bash", "-ec", draw["run"], GITHUB_STEP_SUMMARY=str(summary))
+        in_site(site, "bash", "-ec", draw, GITHUB_STEP_SUMMARY=str(summary))
         text = summary.read_text()
         assert shown in text
         assert hidden not in text
@@ -102,8 +127,6 @@ def test_a_pull_request_shows_the_racks_that_its_proposal_changes(site: Path) ->
         (site / "fabric.proposed.json").unlink(missing_ok=True)
         # It would name the trays that are observed elsewhere.
         (site / "fabric.state.json").unlink(missing_ok=True)
-    in_site(site, "bash", "-ec", render["run"])
-    assert (site / "rendered" / "slurm" / "topology.yaml").exists()
 
 
 def test_ansible_builder_accepts_the_execution_environment(site: Path, tmp_path: Path) -> None:

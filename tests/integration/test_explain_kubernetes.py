@@ -239,8 +239,8 @@ def refusals(site: Site) -> None:
     for words, more, sentence in (
         ("explain_pod=default/none", {}, "Pod default/none is not in the cluster, or has ended: name one that kubectl"),
         ("explain_pod=none", {}, "explain: 'none' is no NAMESPACE/NAME, such as default/train-0."),
-        ("explain_pod=default/late", {"verify_kubeconfig": ""}, "explain: there is nothing to ask: set"),
-        ("explain_job=1", {}, "explain: there is nothing to ask: set slurm_controller_hosts"),
+        ("explain_pod=default/late", {"verify_kubeconfig": ""}, "explain: no scheduler is configured: set"),
+        ("explain_job=1", {}, "explain: no scheduler is configured: set slurm_controller_hosts"),
         ("explain_pod=default/late", {"verify_kubeconfig": nobody}, "nodes"),
     ):
         done = play(site, "-e", words, **more)

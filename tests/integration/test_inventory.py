@@ -132,7 +132,8 @@ def addresses(folder: Path) -> dict[str, str | None]:
     done = ansible("ansible-inventory", "-i", folder, "--list", "--export", COLUMNS="1000")
     hosts = json.loads(done.stdout)["_meta"]["hostvars"]
     assert (
-        "no live source sets ansible_host of a host that another source has; set it there: ctl, head\n" in done.stderr
+        "ansible_host of hosts of another inventory is not taken from a live source; set it in that inventory: ctl,"
+        " head\n" in done.stderr
     )
     return {name: row.get("ansible_host") for name, row in hosts.items()}
 

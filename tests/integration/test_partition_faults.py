@@ -89,7 +89,7 @@ def test_a_rack_is_split_and_given_back(site: PartitionSite) -> None:
 # ---------------------------------------------------------------------------------------------- faults before a change
 
 FAULTS = {
-    "null": ({"answer": "null"}, "r01sw1: https://127.0.0.1:", "answers null, which is no answer"),
+    "null": ({"answer": "null"}, "r01sw1: https://127.0.0.1:", "answers null"),
     "configuration": ({"answer": "configuration"}, "r01sw1: no controller"),
     "other_release": (
         {"answer": "other"},

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import steps, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 
@@ -135,6 +135,8 @@ def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None
     assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
     assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
     assert codes(findings) == ["slurm_clique_above_base"]
+    loads = f"a private slurmctld {rehearsal['version']} loads the new files and places jobs on 3 of 3 blocks."
+    assert steps.summary(rehearsal) == f"Rehearsal: {loads}"
 
 
 def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: Stage, folder: Path) -> None:
@@ -143,6 +145,7 @@ def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: 
     assert codes(findings) == ["slurm_rehearsal_refused"]
     assert rehearsal["fatal"] in findings[0]["message"]
     assert "BlockSizes" in rehearsal["fatal"]
+    assert steps.summary(rehearsal).endswith(f" refuses the new files: {rehearsal['fatal']}.")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     # A partition to write belongs to the new files.
     partition = "PartitionName=x Nodes=nowhere[1-2]\n"
@@ -334,6 +337,7 @@ def test_a_host_that_does_not_permit_a_sandbox_is_a_finding(
     rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18]), *wrapper)
     assert codes(findings) == ["slurm_rehearsal_skipped"]
     assert why in rehearsal["why"].lower()
+    assert steps.summary(rehearsal) == f"No rehearsal: {rehearsal['why']}."
     leaves_nothing(stage, before)
 
 

@@ -58,7 +58,7 @@ SYMPTOMS = {
     "computedomain stuck deleting": "findings",
     "DRA driver not registered": "troubleshooting",
     "no tray answered permission denied": "doctor",
-    "gate moved_percent objects": "discovery",
+    "stopped by gate moved_percent": "discovery",
 }
 
 

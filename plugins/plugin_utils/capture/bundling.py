@@ -60,7 +60,7 @@ def write(
     text = [
         f"The bundle {done} {path}",
         *bundle.summary(made, missing),
-        f"What stands for what {done} in {mapping}, which stays here. Nothing was sent."
+        f"The file that maps substitutes to originals {done} {mapping}; it stays here. Nothing was sent."
         f" Next: tar -xOzf {path}, to read it before you pass it on.",
     ]
     return {"changed": True, "changes": [path, mapping], "text": text}

@@ -194,7 +194,7 @@ class Switch:
             self.days_left = (ssl.cert_time_to_seconds(expires) - time.time()) / 86400
         document = self._client.json(answer)
         if document is None:
-            self._client.fail(answer.url, "answers null, which is no answer", "run it again, and check the switch", 200)
+            self._client.fail(answer.url, "answers null", "run it again, and check the switch", 200)
         if not isinstance(document, Mapping):
             self._refuse(path, "no mapping")
         return document

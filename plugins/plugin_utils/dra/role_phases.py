@@ -170,7 +170,7 @@ def messages(found: Sequence[Finding], fail: bool) -> Result:
     for same in alike(found, ("code",)):
         row, noun = same[0], "more tray" if "tray" in same[0] else "more node"
         _first, *others = dict.fromkeys(row.get("tray") or row.get("node", "") for row in same)
-        more = f" So it is with {folded(others, noun)}." if others else ""
+        more = f" The same holds for {folded(others, noun)}." if others else ""
         rows.append({**row, "message": row["message"] + more})
     errors = _errors(rows) if fail else []
     texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]

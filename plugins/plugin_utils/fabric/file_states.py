@@ -75,7 +75,7 @@ def pending(files: Files, policy: Policy, proposal_file: str | None) -> Result:
             files.difference(found.sha256),
         ],
         "diff": differences.diff_text(files.before, found.fabric),
-        "msg": f"nothing is accepted; accept the proposal with: {files.accept_command(found.sha256, proposal_file)}",
+        "msg": f"no proposal was accepted; accept this one with: {files.accept_command(found.sha256, proposal_file)}",
     }
 
 
@@ -276,7 +276,7 @@ def _unchanged(files: Files) -> Result:
     return {
         "changed": files.drop_proposal(),
         "sha256": files.sha256,
-        "msg": f"no change of places in {files.path}" if files.base else "no tray has a place yet",
+        "msg": f"no tray changes its place in {files.path}" if files.base else "no tray has a place yet",
     }
 
 

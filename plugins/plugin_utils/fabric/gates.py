@@ -172,7 +172,7 @@ def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
         trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
         message = (
             f"NVLink domain {domain} gets the cluster UUID {uuid}, so far on {len(trays)} of "
-            f"{count(sizes[domain], 'tray')} ({summarize(trays)}): the rest is expected, and nothing is renamed"
+            f"{count(sizes[domain], 'tray')} ({summarize(trays)}): its names stay until the others report it too"
         )
         yield finding("rotation_in_progress", message, domain=domain), trays
 

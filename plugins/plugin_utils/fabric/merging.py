@@ -258,7 +258,7 @@ def _contradiction(trusted: Observation, other: Observation, words: Sequence[str
     message = (
         f"Tray {trusted.tray}: source {trusted.source} reports {ours} ({trusted.observed_at or 'no time'}), "
         f"source {other.source} reports {others} ({other.observed_at or 'no time'}); "
-        f"{trusted.source} is trusted more"
+        f"{trusted.source} counts, which sources lists first"
     )
     return finding("sources_disagree", message, tray=trusted.tray)
 

@@ -74,7 +74,7 @@ def all_changes(before: Fabric, after: Fabric, gates: Mapping[str, Iterable[str]
 
 def objection_lines(objections: Iterable[Finding]) -> list[str]:
     """A line for each gate that objects."""
-    return [f"gate {row['code']} objects: {row['message']}" for row in objections]
+    return [f"stopped by gate {row['code']}: {row['message']}" for row in objections]
 
 
 def markdown(proposed: Proposal, before: Fabric, gates: Mapping[str, Iterable[str]], accept: str) -> str:

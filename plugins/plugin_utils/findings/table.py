@@ -105,7 +105,7 @@ ACTIONS = {
     "drain": f"{_DRAIN}, then {_SMI}, which prints the next action",
     "restart_imex": _RESTART_IMEX,
     "switch_side": _SWITCH_LINKS,
-    "watch": "none now; drain {node} if the next run of verify reports it again",
+    "watch": "wait; drain {node} if the next run of verify reports it again",
 }
 """The action of a failure that does not depend on its code alone -> its command."""
 
@@ -224,11 +224,11 @@ CAUSES = {
     "switch_gpu_mismatch": "GPUs or trays were exchanged, or the release of the switch counts slots otherwise",
     "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
     "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
-    "recovery_action": "the driver has seen an error of the GPU",
+    "recovery_action": "the driver has recorded an error of the GPU",
     "tray_subset_failed": "a part of the tray's operating system is damaged, such as Python or /proc",
     "driver_missing": "the kernel modules did not load at boot, or the driver's packages are installed in part only",
     "no_gpu": "the GPUs have no power or fell off the bus",
-    "gpu_missing": "a GPU no longer enumerates",
+    "gpu_missing": "a GPU is no longer on the PCIe bus",
     "tray_not_attached": "the GPUs have not joined the NVLink fabric",
     "fabric_missing": "the driver has not registered the GPUs with the NVLink fabric",
     "fabric_not_supported": "the GPUs are PCIe cards or those of an HGX baseboard",
@@ -337,7 +337,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " GPUs follow; disable the cluster on all but one of them",
     },
     (_SWITCHES, WARNING): {
-        "switch_unreadable": "An NVLink switch does not answer, or not in a form that can be used; check its power,"
+        "switch_unreadable": "An NVLink switch does not answer, or its answer cannot be used; check its power,"
         " its address and nvue_user in the inventory",
         "switch_controller_down": "No NVLink switch of a domain runs its controller, or the controller reports a"
         " fault: jobs run on, and GPUs that reset do not join the fabric again; check the controller on the switch",
@@ -403,8 +403,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " and compare it with nvidia-smi -L.",
     },
     (_GPUS, WARNING): {
-        "driver_slow": "Each call of NVML returns, but reading the GPUs took {seconds} s and not the {timeout} s of a"
-        " healthy driver at most; start nvidia-persistenced, without which the driver initializes the GPUs for each"
+        "driver_slow": "Reading the GPUs took {seconds} s, and a healthy driver needs {timeout} s at most; start"
+        " nvidia-persistenced, without which the driver initializes the GPUs for each"
         " reader, and check the kernel log for Xid messages (journalctl -k)",
         "gpu_missing": "An attached tray reports fewer GPUs than when it was placed; reboot the tray, and replace"
         " the GPU if it stays away",
@@ -413,7 +413,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "no_permission": "The NVIDIA driver refuses this user; set become: true, or check the modes of /dev/nvidia*",
         "driver_unreadable": "NVML or nvidia-smi failed, or nvidia-smi printed something else than its output; run"
         " nvidia-smi -q -x on the tray",
-        "driver_unreadable.slow": "The calls of NVML return, but not all within {seconds} s; start nvidia-persistenced,"
+        "driver_unreadable.slow": "NVML needs more than {seconds} s to read the GPUs; start nvidia-persistenced,"
         " or set a longer timeout.",
         "driver_unreadable.nvml_killed": "NVML killed its process with signal {signal}",
         "driver_unreadable.nvml_not_called": "NVML could not be called ({error})",
@@ -534,8 +534,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "acceptance_pending": "A tray is observed in a position that is proposed and not accepted yet; check the"
         " proposal and run the playbook accept",
         "tray_replaced": "All GPUs of a tray are new; accept the proposal if the tray was replaced",
-        "domain_two_chassis": "An NVLink domain spans several chassis, as in NVL36x2; none, unless the site has no such"
-        " system",
+        "domain_two_chassis": "An NVLink domain spans several chassis, as in NVL36x2; no action needed, unless the site"
+        " has no such system",
     },
     (_GATES, ERROR): {
         "chassis_changed": "gate: trays of a known NVLink domain report another chassis, or none reports one that it"
@@ -633,8 +633,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " driver did not start; stop it.",
         "imex_in_use": "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner,"
         " perhaps in a container, then start this one",
-        "imex_waiting_for_recovery": "IMEX waits for its peers of before an unclean stop{missing}; bring them up, or"
-        " restart the daemons of the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
+        "imex_waiting_for_recovery": "IMEX waits for the peers that it had before an unclean stop{missing}; bring them"
+        " up, or restart the daemons of the whole clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
     },
     (_IMEX, WARNING): {
         "imex_cmd_disabled": "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and"
@@ -737,7 +737,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_CHANGE, WARNING): {
         "imex_reboot_needed": "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray",
-        "slurm_gate_overridden": "What would stop the apply (a gate, or jobs on moving trays) is allowed; none",
+        "slurm_gate_overridden": "The site allows what would stop the apply: a gate, or jobs on moving trays; no action"
+        " needed",
         "slurm_gate_overridden.jobs": "{run} on trays that change their block ({jobs}): the jobs keep their trays.",
         "slurm_gate_overridden.gate": "The gate {gate} is overridden: {what}.",
     },
@@ -751,7 +752,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " slurm_node in the fabric file; give each its own with fabric_slurm_node, then run discover and accept.",
         "slurm_node_unclaimed": "slurmctld has a node in the block of a clique that the fabric file lacks, so jobs may"
         " leave the clique; discover the tray if it belongs there, then run the playbook slurm",
-        "slurm_reconfigure_needed": "slurmctld schedules otherwise than its blocks allow (it refuses a job, or ignores"
+        "slurm_reconfigure_needed": "slurmctld does not place jobs as its blocks allow (it refuses a job, or ignores"
         " segments), as after scontrol update of a node or partition; run scontrol reconfigure on the Slurm controller",
     },
     (_TOPOLOGY, WARNING): {
@@ -862,15 +863,16 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " blocks; give the clique a partition of its own, set per_block for its tier, or use smaller segments",
         "slurm_clique_above_base.tier": "The partition {partition} has several blocks, of which {blocks} is above the"
         " base block size {base}, so Slurm {version} may spread a job of {more} trays or more: set its per_block.",
-        "slurm_clique_above_base.rehearsal": "Rehearsal: {job}, as many as a whole block has, is spread {where} while"
-        " no block is free, because the base block size is {base}: give such a block a partition of its own.",
+        "slurm_clique_above_base.rehearsal": "Rehearsal: {job}, which is a whole block, is spread {where} when no block"
+        " is free, because the base block size is {base}: give such a block a partition of its own.",
         "slurm_clique_above_base.block": "The block {block} has {number} nodes and the base block size is {base}, so"
         " Slurm {version} may spread a job of {more} to {number} nodes over several blocks; give such jobs a"
         " partition of that block's nodes, or {how}.",
         "slurm_node_unknown": "Slurm has no node {nodes} of block {block}; add NodeName lines to slurm.conf, or"
         " correct fabric_slurm_node and run discover and accept",
-        "slurm_hardware_assumed": "The hardware of a tray was never read or is impossible, so its line is the usual"
-        " one or stays; bring the tray up, run slurmd -C there, and run the role slurm again",
+        "slurm_hardware_assumed": "The hardware of a tray was never read, or its answer is impossible, so slurm.conf"
+        " assumes that of its clique or keeps the old line; bring the tray up, run slurmd -C there, and run the role"
+        " slurm again",
         "slurm_feature_limited": "A feature of Slurm that the site uses works with limits, as its setting is in the"
         " wrong line or the release is older; correct the line, or plan the upgrade that the finding names",
         "slurm_feature_limited.expedite": "enable_expedited_requeue is in SchedulerParameters, where slurmctld does not"
@@ -923,7 +925,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " for their users, or upgrade to 25.11.2.",
     },
     (_FILES, INFO): {
-        "slurm_conf_note": "A setting has no effect, or was changed manually; none, or correct what the finding names",
+        "slurm_conf_note": "A setting has no effect, or was changed manually; no action needed, or correct what the"
+        " finding names",
         "slurm_conf_note.plugin": "TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove"
         " the line.",
         "slurm_conf_note.segments": "The segments of {partitions} are not enforced: set slurm_tiers_segment_script"
@@ -936,13 +939,13 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_JOBS, ERROR): {
         "slurm_rehearsal_refused": "In a rehearsal slurmctld rejects the new files, a required job would stay pending,"
-        " or none finished; correct the line or reason that the finding names",
+        " or no rehearsal has finished; correct the line or reason that the finding names",
         "slurm_rehearsal_refused.files": "In the rehearsal slurmctld {version} refuses the new files ({error}):"
         " correct the setting that it names; nothing was written.",
         "slurm_rehearsal_refused.block": "Rehearsal: {job} in block {block}, which has {size}, {why}: compare the"
         " block with slurm.conf.",
-        "slurm_rehearsal_refused.spread": "Rehearsal: {job}, no more than the base block size {base}, would be spread"
-        " {where}: compare the blocks with slurm.conf and Slurm's release notes.",
+        "slurm_rehearsal_refused.spread": "Rehearsal: slurmctld spreads {job} {where}, though the base block size is"
+        " {base}: compare the blocks with slurm.conf and Slurm's release notes.",
         "benchmark_failed": "A benchmark failed, was slow, ran elsewhere than requested, or had no IMEX channel of its"
         " own; check the output that the finding quotes, SwitchType=switch/nvidia_imex, and the NVLink switches",
     },
@@ -951,13 +954,13 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " benchmark; wait for the jobs, correct the reason given, or set verify_slurm_test_seconds to 0",
         "slurm_rehearsal_job": "In a rehearsal a job would stay pending for ever, or was not evaluated in time;"
         " correct its size or segment or the partition's trays and limits, or raise slurm_topology_rehearse_timeout",
-        "slurm_rehearsal_job.all": "Rehearsal: {job}, all that the blocks have, never starts without --segment, {why}:"
-        " inform the users to set --segment={segment} for jobs of so many trays.",
+        "slurm_rehearsal_job.all": "Rehearsal: {job}, which is all trays, never starts without --segment, {why}:"
+        " tell the users to set --segment={segment} for jobs of so many trays.",
         "slurm_rehearsal_job.past": "Rehearsal: {job} in partition {partition}, as one of the last {days} days, would"
         " be pending for ever ({reason}): compare the blocks and their size with what its user needs.",
     },
     (_JOBS, INFO): {
-        "slurm_rehearsal_skipped": "The apply was not rehearsed; run it as root on the controller",
+        "slurm_rehearsal_skipped": "No rehearsal was possible; use root on the Slurm controller, outside a container",
     },
     (_TIERS, ERROR): {
         "slurm_tier_differs": "The partition or QoS of a tier differs from slurm_tiers, as when it or its definition"
@@ -1034,7 +1037,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "dra_upgrade_drops": "An upgrade from 25.x drops a value or an object; set the value again if it is needed",
     },
     (_INSTALL, INFO): {
-        "dra_release_old": "The release is of a 25.x chart, whose object names are kept; none",
+        "dra_release_old": "The release is of a 25.x chart, whose object names are kept; no action needed",
     },
     (_DOMAINS, ERROR): {
         "dra_plugin_unready": "Pods of the driver, a daemon of a ComputeDomain, a claim or a probe are not ready;"
@@ -1064,10 +1067,10 @@ has the code's severity, and its remedy by the same rule.
 """
 
 SHARED = {
-    "late": "No apply was rehearsed: {why}; raise slurm_topology_rehearse_timeout or slurm_tiers_rehearse_timeout.",
-    "failed": "The apply was not rehearsed: {why} ({error}); check that slurmctld starts with its present files, or"
+    "late": "No rehearsal: {why}; raise slurm_topology_rehearse_timeout or slurm_tiers_rehearse_timeout.",
+    "failed": "No rehearsal: {why} ({error}); check that slurmctld starts with its present files, or"
     " set slurm_topology_rehearse to never.",
-    "impossible": "The apply was not rehearsed: {why}; run it as root on the Slurm controller's host, with Slurm's"
+    "impossible": "No rehearsal: {why}; run it as root on the Slurm controller's host, with Slurm's"
     " clients there and not in a container.",
     "ended": "The rehearsal ended before {number} of {jobs} had a result: raise slurm_topology_rehearse_timeout or"
     " slurm_tiers_rehearse_timeout.",

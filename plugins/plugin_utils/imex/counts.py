@@ -29,7 +29,11 @@ def lines(hosts: Collection[str], failed: Collection[str], rows: Iterable[Stored
     verb = "would change" if check else "changed"
     last = f"IMEX: {count(len(hosts), 'tray')}, {len(changes) or 'none'} {verb}"
     last += f"; {len(failed)} failed: {fold(natural_sorted(failed))}" if failed else ""
-    last += f"; {len(blocked)} left unchanged with their clique: {fold(natural_sorted(blocked))}" if blocked else ""
+    last += (
+        f"; {len(blocked)} not changed, as not all of the clique can: {fold(natural_sorted(blocked))}"
+        if blocked
+        else ""
+    )
     groups = ((fold(natural_sorted(group)), made) for made, group in hosts_of.items())
     made_by = [f"{names}: {summarize(made, _MAX_CHANGES)}" for names, made in groups]
     return [*made_by, f"{last}."]

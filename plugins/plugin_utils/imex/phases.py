@@ -351,9 +351,7 @@ class Phases:
             result.update(failed=True, msg=errors[0])
         if not result.get("failed") and not imex_rows.is_complete(phase, row):
             row = {}
-            message = (
-                f"{self.tray} returned no valid result of the phase {phase}; check its Python and what replaces it."
-            )
+            message = f"{self.tray} returned no valid result of the phase {phase}; check its Python and its shell."
             result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row["generation"] = self.plan["generation"]

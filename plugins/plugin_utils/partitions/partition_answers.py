@@ -88,7 +88,7 @@ def problem(step: str, answers: Mapping[str, Sequence[Object]]) -> str:
                 jobs = {sentence(str(job)) for found in running.values() for job in as_list(found)}
                 return f"jobs still run on {names(running)} ({summarize(sorted(jobs))}); wait for them, or cancel them"
         if host and step in ("imex", "slurm") and not any(rows[-1:]):
-            return f"{host}: the tasks of this step did not all run; run partition for all hosts"
+            return f"{host}: some tasks of this step were skipped; run partition for all hosts"
     return ""
 
 
@@ -144,9 +144,9 @@ def in_service(seen: Seen, trays: Iterable[str], is_slurm: bool) -> str:
     busy = {tray: seen.jobs[tray] for tray in trays if seen.jobs.get(tray)}
     if busy:
         jobs = summarize(sorted({job for own in busy.values() for job in own}), 3)
-        return f"since the drain {jobs} runs on {names(busy)}; wait for it, or cancel it"
+        return f"jobs started after the drain, on {names(busy)}: {jobs}; wait for them, or cancel them"
     out = [tray for tray in trays if "DRAIN" not in seen.flags(tray)] if is_slurm else []
-    return f"{names(out)} is not drained any more; leave it to the next run, which drains it" if out else ""
+    return f"no longer drained: {names(out)}; run partition again, which drains again" if out else ""
 
 
 def still_out(nodes: Mapping[str, str], trays: Iterable[str]) -> str:
@@ -155,7 +155,7 @@ def still_out(nodes: Mapping[str, str], trays: Iterable[str]) -> str:
     nodes: tray -> its state in Slurm, as of slurm/node_states.py. trays: those that answer.
     """
     out = [tray for tray in trays if is_ours(nodes.get(tray, ""), (REASON,))]
-    return f"the tests have not returned {names(out)} to service, as the report of the rollout says" if out else ""
+    return f"still drained, as the tests failed: {names(out)}; the report of the rollout has the reason" if out else ""
 
 
 def unproven(nodes: Mapping[str, str], trays: Iterable[str]) -> list[str]:

@@ -59,9 +59,9 @@ class Changes:
         text = []
         for journal in (self.journals[domain] for domain in domains):
             left, first = [step for step in STEPS if journal.due(step)], journal.change[0]
-            back = " back" if rollback or journal.is_back else ""
+            back = " on the way back" if rollback or journal.is_back else ""
             what = f"The change {first['incident']} of NVLink domain {journal.domain} began at {first['at']}"
-            text.append(f"{what}; it goes{back} on with: {', '.join(left)}.")
+            text.append(f"{what}; steps left{back}: {', '.join(left)}.")
         return text
 
     def in_use(self, paths: Iterable[str], pid: int) -> list[str]:
@@ -84,7 +84,9 @@ class Changes:
         if used := self.in_use(others, pid):
             raise PartitionError(used[0])
         if begun := [plan["domain"] for plan in plans if plan["domain"] in self.incidents]:
-            raise PartitionError(f"a change of the partitions of {names(begun)} has begun; run partition again")
+            raise PartitionError(
+                f"another run has begun a change of the partitions of {names(begun)}; run partition again"
+            )
         for plan in plans:
             if plan["moved"]:
                 self.journals[plan["domain"]].open(sha256, plan)
@@ -105,7 +107,7 @@ class Changes:
         """Who owns IMEX on affected(), as planned; PartitionError where changes that go on together have several."""
         owners = {plan["domain"]: plan["imex_owner"] for _journal, plan in self.opened()}
         if len({*owners.values()}) > 1:
-            what = f"the changes of {' and '.join(owners)} were planned with another imex_owner each"
+            what = f"the changes of {' and '.join(owners)} were planned with different imex_owner"
             raise PartitionError(f"{what}; end each of them alone, as -e partition_domains={next(iter(owners))}")
         return next(iter(owners.values()), "")
 
@@ -229,7 +231,7 @@ class Changes:
             text.append(f"NVLink domain {domain}: {count(len(plan['moved']), 'tray')} moved{back}.")
             text += [f"{tray} stays in its partition: {why}." for tray, why in plan["staying"].items()]
             if silent := [tray for tray in plan["affected"] if tray not in trays]:
-                text.append(f"{folded(silent)} did not answer and stays drained; return it with the playbook resume.")
+                text.append(f"No answer, so still drained: {folded(silent)}; return with the playbook resume.")
             turned = [line["detail"] for line in journal.change if line["step"] == "rollback" and line["detail"]]
             failures += [f"The partitions of NVLink domain {domain} are as before: {why}" for why in turned]
             if sick := partition_answers.unproven(nodes, [tray for tray in plan["affected"] if tray in trays]):

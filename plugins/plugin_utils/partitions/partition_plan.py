@@ -418,7 +418,10 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
         rows = [f"{tray}: {summarize(names[tray])}" for tray in plan["affected"] if names.get(tray)]
         lines += [f"{what} on {row}" for row in rows]
     if silent := [tray for tray in plan["moved"] if tray not in plan["clique_ids"]]:
-        lines.append(f"moved by the switch alone: {folded(silent)}; the fabric file follows when they answer")
+        lines.append(
+            f"without an answer: {folded(silent)}; the switch moves them, and the fabric file keeps"
+            " their place until they answer"
+        )
     lines += [f"not moved: {line}" for line in grouped(plan["staying"].items())]
     lines += ["by hand: you set the partitions on the switch"] if plan["by"] == HAND and plan["moved"] else []
     calls = Counter(operation.verb for operation in operations(plan))

@@ -114,7 +114,7 @@ def review(
     objections = [*map(ended, objections)]
     text += [*lines, *map(accepted_line, accepted), *objections]
     if options["scontrol"] is None:
-        text.append("No Slurm controller is in the inventory, so no tray is drained, and jobs are not known.")
+        text.append("The inventory has no Slurm controller: trays are not drained, and running jobs are unknown.")
     text.append(f"SHA-256 of this plan: {sha256}")
     is_due = any(plan["moved"] for plan in plans)
     return {"plans": plans, "objections": objections, "sha256": sha256, "text": text, "is_due": is_due}

@@ -32,15 +32,17 @@ def begun(
     how = f"name what this run ends, as -e partition_domains={','.join(found)}"
     if rollback and not found:
         remedy = f"to go back, set {wish.OPTION} to the partitions as they were"
-        raise PartitionError(f"partition_rollback: no change of NVLink partitions has begun and not ended; {remedy}")
+        raise PartitionError(f"partition_rollback: no change of NVLink partitions is unfinished; {remedy}")
     if len(found) > 1 and not only:
-        raise PartitionError(f"changes of the partitions of {' and '.join(found)} have begun; {how}")
+        raise PartitionError(f"changes of the partitions of {' and '.join(found)} are unfinished; {how}")
     if found and (new := [domain for domain in only if domain not in opened]):
-        raise PartitionError(f"partition_domains: a change of {names(found)} has begun, none of {shown(new[0])}; {how}")
+        raise PartitionError(
+            f"partition_domains: the unfinished change is of {names(found)}, not of {shown(new[0])}; {how}"
+        )
     if found and not (only or rollback or found[0] in wanted):
-        raise PartitionError(f"{wish.OPTION}: a change of {found[0]}, which it does not have, has begun; {how}")
+        raise PartitionError(f"{wish.OPTION}: lacks {found[0]}, whose change is unfinished; {how}")
     if plan and (other := [domain for domain in found if not plan.startswith(opened[domain])]):
-        what = f"of {other[0]} the change {opened[other[0]]} has begun, not the one of this SHA-256"
+        what = f"the unfinished change of {other[0]} is {opened[other[0]]}, not the plan of this SHA-256"
         raise PartitionError(f"partition_plan: {what}; leave it out to go on with that one")
     return found
 

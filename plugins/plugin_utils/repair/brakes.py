@@ -71,7 +71,7 @@ class Brakes:
             if scope not in self.closed and len(out - {tray}) >= limit:
                 kind, *name = scope.split()
                 why = f"{count(len(out - {tray}), 'tray')} {what}, and repair_limits.{kind} is {limit}"
-                self.closed[scope] = f"{why}; find the cause, then -e repair_reset={(name or [kind])[0]}"
+                self.closed[scope] = f"{why}; find the cause, then run this with -e repair_reset={(name or [kind])[0]}"
                 self.lines.append(_line("brake", REFUSED, scope, self.closed[scope], self.now))
             if scope in self.closed:
                 return self.closed[scope]

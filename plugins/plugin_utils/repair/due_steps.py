@@ -157,10 +157,10 @@ def report(rows: Iterable[Row], incidents: Mapping[str, Incident], lines: Sequen
         elif failed:
             what = "; ".join(f"{step} failed: {details[one.id, step]}" for step in failed)
         elif "action" in row["steps"] and one.steps.get("action") != DONE:
-            what = f"{one.action} waits until no job runs on it; run this again"
+            what = f"{one.action} waits for the jobs on it; run this again when they have ended"
         elif one.event or one.steps.get("action") == DONE:
-            what = "open, and goes on with the next verdict"
+            what = "it stays open until repair reads the next verdict of verify"
         else:
-            what = f"{one.action} is a person's or not in repair_actions; evidence is in {folder}{one.id}"
+            what = f"do {one.action} by hand, or add it to repair_actions; evidence is in {folder}{one.id}"
         found.append(f"{one.subject} ({one.id}, {one.code}): {what}.")
     return found

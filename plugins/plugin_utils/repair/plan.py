@@ -229,7 +229,7 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     # A ticket has the action that is a person's.
     todo = [step for step in FIRST_STEPS if one.steps.get(step) != DONE or (step == "ticket" and action != one.action)]
     if failed := _failed(one):
-        brake = brake or f"{failed}; find the cause, then -e repair_reset={tray}"
+        brake = brake or f"{failed}; find the cause, then run this with -e repair_reset={tray}"
     elif why := not_yet(one, tray in run.errors, run.checked_at, run.resets.get(tray)):
         todo += [] if one.action == action and one.steps.get("action") == DONE else _action(run, action)
         if not todo:
@@ -250,13 +250,15 @@ def not_yet(one: Incident, is_faulty: bool, checked_at: datetime, reset: datetim
     last = max(when(one.at[step]) for step in ("open", "action") if step in one.at)
     by_person = (reset or _NEVER) > when(one.at["open"])
     if checked_at <= last:
-        return "the verdict is older than what was last done"
+        return "the verdict is older than the last step on it"
     if is_faulty:
         return "verify still reports an error of it"
     if one.steps.get("action") == DONE or by_person:
         return ""
     if one.action in policy.BY_PERSON or one.code in _ONCE:
-        return f"{one.action} is a person's: repair the tray, then -e repair_reset={one.subject}"
+        return (
+            f"repair cannot do {one.action}: repair the tray by hand, then run this with -e repair_reset={one.subject}"
+        )
     return ""
 
 
@@ -289,7 +291,7 @@ def _brake(run: _Run, tray: str, rack: Decision | None) -> str:
         return run.blockers[0]
     if reason := policy.others_reason(run.nodes.get(tray, "")):
         return f"somebody else has taken it out of service ({reason}); resume it, or leave it to them"
-    return f"one rack event: {rack.reason}" if rack else ""
+    return f"no tray is repaired alone: {rack.reason}" if rack else ""
 
 
 def _open(run: _Run, subject: str, found: Decision, action: str, id_: str, is_event: bool = False) -> str:

@@ -140,7 +140,7 @@ def _asked(found: Decision, state: str, has_slurm: bool) -> Decision:
     answers = has_slurm and state and _SILENT.isdisjoint(_flags(state))
     if found.code != "tray_unreachable" or not answers:
         return found
-    return found._replace(action="watch", reason="its slurmd answers slurmctld, so it is not without power")
+    return found._replace(action="watch", reason="its slurmd answers slurmctld, so it has power")
 
 
 def _of_switch(
@@ -188,7 +188,7 @@ def bad_racks(
             continue
         rows = [wanted[tray] for tray in trays if tray in wanted]
         if rows:
-            reason = f"{len(trays)} of its {len(size[domain])} trays are bad, and repair_rack_share is {share:g}"
+            reason = f"{len(trays)} of its {len(size[domain])} trays fail, at least repair_rack_share ({share:g})"
             yield domain, rows[0]._replace(action=_of_event([one.code for one in rows]), reason=reason)
 
 

@@ -58,7 +58,9 @@ def plan(
     earlier = groups.get(GROUP)
     # Ansible removes no host from a group, and the order of the group is that of the waves.
     if earlier and list(earlier) != trays:
-        raise RolloutError(f"rollout {rollout}: another one of this run has other trays; run them by two commands")
+        raise RolloutError(
+            f"rollout {rollout}: this run has a rollout of other trays already; run this one by a command of its own"
+        )
     given = options["progress_file"]
     file = absolute(given) if given else progress_file.default_path(path, rollout)
     settings["acknowledged"] = sorted(acknowledging.current(path, options["state_dir"], now))

@@ -109,7 +109,7 @@ def reported(run: Record, task: Task) -> Result:
     trays = [tray for name in left for tray in run.cliques[name]["trays"] or members[name]]
     text = summary.of_rollout(task.rollout, run.finished, left, task.check_mode)
     if {"drain", "resume"} & set(task.settings["steps"]) and not task.settings.get("slurm_controller"):
-        text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
+        text.append("The inventory has no Slurm controller: no tray was drained or tested in Slurm.")
     message = f"The rollout {task.rollout} is complete."
     if left:
         message = progress_file.summary(run.cliques, run.progress_file, task.rollout)

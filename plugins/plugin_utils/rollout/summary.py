@@ -18,7 +18,8 @@ def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     if arguments["state"] == "drained":
         return _drained(arguments["nodes"], result, changes, check)
     would = "would be " if check else ""
-    trays, reservations = count(len(changes), "tray"), f"{count(len(changes), 'reservation')} {would}changed"
+    trays = count(len(changes), "tray") if changes else "No tray"
+    reservations = f"{count(len(changes), 'reservation')} {would}changed" if changes else "no reservation changes"
     active = count(int(arguments.get("active") or 0), "tray")
     blocks = count(len(arguments.get("blocks") or ()), "block")
     sentences = {
@@ -35,8 +36,8 @@ def _drained(given: Sequence[str], result: Result, changes: list[str], check: bo
     unknown = list(result.get("unknown_nodes") or ())
     others: Mapping[str, str] = result.get("drained_by_others") or {}
     nodes = [node for node in given if node not in unknown]
-    would = "would be" if check else "is" if len(nodes) == 1 else "are"
-    first = f"{count(len(nodes), 'tray')} {would} drained{_names(nodes)}"
+    would = "would be" if check else "is" if len(nodes) < 2 else "are"
+    first = f"{count(len(nodes), 'tray') if nodes else 'No tray'} {would} drained{_names(nodes)}"
     first += f"; jobs still run on {count(len(running), 'tray')}{_names(list(running))}" if running else ""
     first += f"; slurmctld does not know {summarize(unknown)}" if unknown else ""
     kept = [f"{node}: was drained before ({reason})" for node, reason in others.items()]
@@ -53,10 +54,14 @@ def of_rollout(
 ) -> list[str]:
     """The result of a rollout. finished: clique -> its trays on which the steps ran, none where nothing was due."""
     changed = {name: trays for name, trays in finished.items() if trays}
-    would = "would be finished" if check else "finished"
-    first = f"Rollout {rollout}: {count(len(finished), 'clique')} {would}, the steps ran on {len(changed)} of them"
-    first += f"; {count(len(unfinished), 'clique')} unfinished: {summarize(unfinished)}" if unfinished else ""
-    return [f"{first}.", *(f"{name}: {count(len(trays), 'tray')}: {fold(trays)}" for name, trays in changed.items())]
+    rows = (
+        (len(changed), "would change" if check else "changed"),
+        (len(finished) - len(changed), "unchanged"),
+        (len(unfinished), f"unfinished: {summarize(unfinished)}"),
+    )
+    first = ", ".join(f"{count(number, 'clique')} {word}" for number, word in rows if number)
+    of_cliques = (f"{name}: {count(len(trays), 'tray')}: {fold(trays)}" for name, trays in changed.items())
+    return [f"Rollout {rollout}: {first or 'no clique'}.", *of_cliques]
 
 
 def of_site(plan: Result, verified: Result, rendered: Result, rollout: Result, check: bool) -> tuple[list[str], str]:

@@ -124,7 +124,7 @@ def _vanishes(step: Step) -> Iterator[str]:
     if gone:
         nodes = [node for name in gone for node in sorted(step.live[name])]
         lost = [node for name in gone for node in step.lost(name)]
-        yield f"Block {summarize(gone)} would have no node left of {names(nodes, MAX_HOSTLIST)}{_unplaced(lost)}"
+        yield f"All nodes would leave block {summarize(gone)} ({names(nodes, MAX_HOSTLIST)}){_unplaced(lost)}"
 
 
 def _shrinks(step: Step) -> Iterator[str]:
@@ -171,8 +171,8 @@ def _sizes_change(step: Step) -> Iterator[str]:
     if before and before != after:
         given, new = (", ".join(map(str, sizes)) for sizes in step.sizes)
         yield (
-            f"The block sizes {given} of the site's file would become {new}, which slurm_topology_block_sizes"
-            f" prevents ([{given}])"
+            f"The block sizes {given} of the site's file would become {new}: slurm_topology_block_sizes"
+            f" [{given}] keeps them"
         )
 
 

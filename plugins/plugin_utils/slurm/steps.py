@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import rehearsal, slurmctld
@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import YAML, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules import (
     explain,
     slurm_host,
@@ -142,6 +143,8 @@ class SteppedAction(GuardedAction):
         if rehearsed and not stops and answer.get("rehearsal") is None:
             raise incomplete("rehearse")
         plan.findings += answer["findings"]
+        if answer.get("rehearsal") is not None:
+            answer["rehearsal"]["summary"] = summary(answer["rehearsal"])
         return answer
 
     def _failed(self, answer: Result) -> Result:
@@ -157,6 +160,18 @@ class SteppedAction(GuardedAction):
 
 def incomplete(step: str) -> SlurmError:
     return SlurmError(f"The host returned no complete answer to the step {step}: check the host.")
+
+
+def summary(rehearsal: Mapping[str, Any]) -> str:
+    """The result of a rehearsal in one sentence."""
+    if not rehearsal.get("ran"):
+        return f"No rehearsal: {rehearsal.get('why')}."
+    slurmctld = f"Rehearsal: a private slurmctld {rehearsal.get('version')}"
+    if not rehearsal.get("loaded"):
+        return f"{slurmctld} refuses the new files: {rehearsal.get('fatal')}."
+    jobs = [row.get("outcome") for row in rehearsal.get("outcomes", ()) if row.get("kind") == "block"]
+    placed = "" if not jobs else f" and places jobs on {jobs.count('placed')} of {count(len(jobs), 'block')}"
+    return f"{slurmctld} loads the new files{placed}."
 
 
 def _is_rehearsed(options: Arguments, plan: Change, topology: Topology | None) -> bool:

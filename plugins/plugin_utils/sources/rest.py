@@ -96,8 +96,8 @@ def _web_pages(options: Options) -> Iterator[tuple[Any, str]]:
             return
         url = _following(client, url, target)
         if url in visited:
-            client.fail(url, "is the next page of itself", "correct next, or the server's paging")
-    client.fail(url, f"would be page {limit + 1}", "raise max_pages, or request larger pages")
+            client.fail(url, "names itself as its next page", "correct next, or the server's paging")
+    client.fail(url, f"is one page more than max_pages, {limit}", "raise max_pages, or request larger pages")
 
 
 def _token_form(options: Options) -> tuple[str, str]:

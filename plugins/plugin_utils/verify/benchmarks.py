@@ -61,9 +61,8 @@ def _placement(
             # Where no blocks run, the address is the node alone.
             block = address.partition(".")[0] if "." in address else ""
             if tray is None or (address and block != row["block"]):
-                message = (
-                    f"A job for block {row['block']} ran on {node} of {f'block {block}' if block else 'no block'}."
-                )
+                where = f"block {block}" if block else "no block"
+                message = f"A job for block {row['block']} ran on {node}, which is in {where}."
                 yield failure("benchmark_failed", SLURM, message, tray, clique)
             channels[-1].update(filter(None, devices.split(",")))
             if isolated is not None and not devices:

@@ -174,7 +174,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     if out and (strange := _strange(evidence, rack, report, known)):
         message = (
             f"{lists} {count(strange, 'GPU')} with numbers and places that no tray of NVLink domain {rack.name}"
-            f" reports, and not {gpus_out}."
+            f" reports, and lacks {gpus_out}."
         )
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
     elif out:

@@ -67,7 +67,7 @@ MISTAKES = [
     ),
     Mistake(
         _partition({"r01": "2x1"}, " -e partition_rollback=true"),
-        "partition_rollback: no change of NVLink partitions has begun and not ended",
+        "partition_rollback: no change of NVLink partitions is unfinished",
     ),
     Mistake(_partition({"r01": "2x1"}, " -e partition_by=me"), "partition_by (-e) is 'me'; use", long=True),
     Mistake(

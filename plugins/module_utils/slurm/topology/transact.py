@@ -118,7 +118,7 @@ def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, by
     expected = Expected.of(change["expected"]) if change["expected"] is not None else None
     former = Expected.of(change["before"]) if change["before"] is not None else None
     if change["load"] and not files and expected is not None and not expected.differs(before):
-        raise Outdated("Another run has had slurmctld load the topology since it was read: run again.")
+        raise Outdated("Another run has changed slurmctld's topology meanwhile: run again.")
 
     shown = slurm.records("partitions") if expected is None else []
     users = [row["PartitionName"] for row in shown if row.get("Topology") == change["gone"]]

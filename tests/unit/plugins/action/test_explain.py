@@ -25,8 +25,8 @@ PODS = sentences.Answer("queue", "", "kubernetes", "1 waits in Kubernetes.")
         ({"pod": "default/a", "job": "1"}, "ask one question: a job, a tray, a segment, a pod or a ComputeDomain"),
         ({"pod": "a", "kubeconfig": "k"}, "'a' is no NAMESPACE/NAME"),
         ({"compute_domain": "a/b/c", "kubeconfig": "k"}, "'a/b/c' is no NAMESPACE/NAME"),
-        ({"pod": "default/a"}, "there is nothing to ask: set slurm_controller_hosts for jobs"),
-        ({"tray": "r01t01", "slurm": False, "kubeconfig": "k"}, "there is nothing to ask"),
+        ({"pod": "default/a"}, "no scheduler is configured: set slurm_controller_hosts for jobs"),
+        ({"tray": "r01t01", "slurm": False, "kubeconfig": "k"}, "no scheduler is configured"),
         ({"slurm": False}, "and trays, verify_kubeconfig for pods"),
     ],
 )

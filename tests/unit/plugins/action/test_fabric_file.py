@@ -627,7 +627,7 @@ def test_job_slices_that_each_observe_half_of_a_domain_rename_nothing(site: Site
         found = site.discover(hosts=hosts, on_objection="report", **accept)
         assert codes(found) == ["rotation_in_progress"]
         assert (found["changes"], found["proposal_file"], found["is_refused"]) == ([], None, bool(accept))
-        assert f"gate rotation_in_progress objects: {found['objections'][0]['message']}" in found["lines"]
+        assert f"stopped by gate rotation_in_progress: {found['objections'][0]['message']}" in found["lines"]
     assert "not accepted: gate rotation_in_progress (" in found["msg"]
     assert site.written() == before
     site.accept(site.discover()["sha256"])

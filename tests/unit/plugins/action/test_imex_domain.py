@@ -188,7 +188,9 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     # From a play of its own too.
     run.of_play._uuid, unchanged = "another", {"play": run.play}
     text = run(TRAYS[1], phase="report", left=["r01t02"], unchanged=unchanged)["text"]
-    assert text == ["IMEX: 2 trays, none changed; 1 failed: r01t01; 1 left unchanged with their clique: r01t02."]
+    assert text == [
+        "IMEX: 2 trays, none changed; 1 failed: r01t01; 1 not changed, as not all of the clique can: r01t02."
+    ]
 
 
 def test_trays_that_do_not_answer_share_a_warning_and_those_outside_the_run_have_none(

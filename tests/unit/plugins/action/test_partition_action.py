@@ -74,8 +74,8 @@ def test_no_other_step_begins_twice(run: Any, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("states", "jobs", "sentence"),
     [
-        (["IDLE+DRAIN"] * 3 + ["IDLE"], [], "r01t04 is not drained any more"),
-        (["IDLE+DRAIN"] * 4, ["7 r01t02"], "since the drain 7 runs on r01t02"),
+        (["IDLE+DRAIN"] * 3 + ["IDLE"], [], "no longer drained: r01t04"),
+        (["IDLE+DRAIN"] * 4, ["7 r01t02"], "jobs started after the drain, on r01t02: 7"),
     ],
 )
 def test_no_gpu_moves_that_a_job_may_use(run: Any, states: list[str], jobs: list[str], sentence: str) -> None:
@@ -115,7 +115,7 @@ def test_an_open_change_needs_no_wish_that_fits_the_trays(run: Any) -> None:
     for options in ({"wish": wish}, {"rollback": True}, {"only": ["r01"], "plan": "0" * 64}):
         named = run(state="named", **options)
         assert (named["domains"], named["is_new"], len(named["text"])) == (["r01"], False, 1)
-    with pytest.raises(AnsibleActionFail, match="partition_plan: of r01 the change 000000000000 has begun"):
+    with pytest.raises(AnsibleActionFail, match="partition_plan: the unfinished change of r01 is 000000000000"):
         run(state="named", wish=wish, plan="1" * 64)
 
 

@@ -233,6 +233,6 @@ def test_a_missing_verdict_is_one_sentence(site: Site, tmp_path: Path) -> None:
 
 def test_a_plan_without_slurm_says_that_no_tray_is_drained(tmp_path: Path, run_action: Any) -> None:
     site = Site(tmp_path, run_action)
-    words = "No Slurm controller is in the inventory"
+    words = "The inventory has no Slurm controller"
     assert words in site.plan(apply=False, scontrol=None)["text"][-1]
     assert words not in site.plan(apply=False)["text"][-1]

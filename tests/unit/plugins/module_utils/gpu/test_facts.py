@@ -366,7 +366,7 @@ def test_a_slow_driver_that_has_no_end_is_not_read_and_not_hung(
     facts = fabric_facts.gather("auto", tools("slow", "exec sleep 600"), 4)
     assert (facts["backend"], facts["gpu_count"], trays.codes(facts)) == (None, None, ["driver_unreadable"])
     [found] = map(worded, facts["findings"])
-    assert found["message"].startswith("The calls of NVML return, but not all within 4 s; ")
+    assert found["message"].startswith("NVML needs more than 4 s to read the GPUs; ")
     assert "reboot" not in found["message"]
 
 

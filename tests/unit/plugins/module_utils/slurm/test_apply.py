@@ -178,7 +178,7 @@ def test_what_another_run_has_loaded_since_the_survey_is_not_loaded_again(tmp_pa
         "excludes": [],
         "override": "",
     }
-    with pytest.raises(transact.Outdated, match="Another run has had slurmctld load"):
+    with pytest.raises(transact.Outdated, match="Another run has changed slurmctld"):
         transact.apply(slurm, str(tmp_path), change, {}, {})
 
 

@@ -420,9 +420,9 @@ def test_equal_findings_of_many_trays_are_one_line() -> None:
     ]
     result = role_phases.messages([*found, finding("dra_node_setup", "Node a is old.", node="a")], True)
     assert result["msg"] == (
-        "Tray t1 has no program. So it is with 1007 more trays (t[2-1008]). (and 2 more errors, see the warnings)"
+        "Tray t1 has no program. The same holds for 1007 more trays (t[2-1008]). (and 2 more errors, see the warnings)"
     )
     assert result["warnings"] == [
-        "imex_unit_down: Tray t1 has no service. So it is with 1007 more trays (t[2-1008]).",
+        "imex_unit_down: Tray t1 has no service. The same holds for 1007 more trays (t[2-1008]).",
         "dra_node_setup: Node a is old.",
     ]

@@ -120,7 +120,7 @@ class Run:
 
 
 ROTATED = "with the same GPUs, as after its fabric was built again"
-REST = "the rest is expected, and nothing is renamed"
+REST = "its names stay until the others report it too"
 DECIDE = "ask your provider, or set fabric_tray_partitions to own_block, leave_out or keep_block."
 BOTH: dict[str, Any] = {"cliques_per_rack": 2}
 changed, renumbered, rotating = ["domain_uuid_changed"], ["clique_id_changed"], ["rotation_in_progress"]

@@ -44,8 +44,8 @@ def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
     assert (row["code"], row["severity"], row["tray"]) == ("sources_disagree", "warning", "a")
     assert row["message"] == (
         f"Tray a: source ssh reports clique {ONE[0]}.32766, GPUs GPU-1 (2026-11-21T05:00:03Z), source rest reports "
-        f"clique {OTHER[0]}.32766, GPUs GPU-2 (2026-11-21T05:00:04Z); ssh is trusted more; correct the source "
-        "that is wrong, or the order of sources."
+        f"clique {OTHER[0]}.32766, GPUs GPU-2 (2026-11-21T05:00:04Z); ssh counts, which sources lists first; correct "
+        "the source that is wrong, or the order of sources."
     )
 
 

@@ -54,7 +54,7 @@ def test_the_markdown_has_every_change_the_objections_and_the_new_blocks() -> No
     gates = {"r01t01": ["moved_percent"]}
     text = review.markdown(proposed, before, gates, "ansible-playbook accept")
     assert f" -> {proposed.sha256}, proposed at 2026-11-21T05:00:00Z\n" in text
-    assert "    gate moved_percent objects: 1 of 6 placed trays would move.\n" in text
+    assert "    stopped by gate moved_percent: 1 of 6 placed trays would move.\n" in text
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("    r0")}
     assert rows["r01t01"] == ["r01t01", "r01", "r02", "moved", "2026-11-21:", "a", "|", "b", "moved_percent"]
     assert rows["r03t02"][:4] == ["r03t02", "none", "r03", "placed"]

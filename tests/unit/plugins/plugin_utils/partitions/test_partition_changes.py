@@ -88,7 +88,7 @@ def test_each_step_is_due_until_it_has_ended_well(site: Site) -> None:
     text, failure = site.changes.report(["r01t01", "r01t02", "r01t03"], {}, OWN)
     assert text == [
         "NVLink domain r01: 4 trays moved.",
-        "1 tray (r01t04) did not answer and stays drained; return it with the playbook resume.",
+        "No answer, so still drained: 1 tray (r01t04); return with the playbook resume.",
     ]
     assert (failure, site.changes.opened()) == ("", [])
 
@@ -98,7 +98,7 @@ def test_a_change_that_is_turned_back_waits_for_the_cliques_of_before(site: Site
     site.confirm(plan)
     assert site.changes.clique_ids("gpus") == plan["clique_ids"]
     [line] = site.changes.going_on(["r01"], rollback=True)
-    assert "it goes back on with: drain, imex, switch" in line
+    assert "steps left on the way back: drain, imex, switch" in line
     site.confirm(rollback=True)
     assert set(site.changes.clique_ids("gpus").values()) == {32766}
     [(journal, _plan)] = site.changes.opened()
@@ -201,7 +201,9 @@ def test_a_plan_that_waited_for_its_yes_is_not_begun_twice_or_beside_another_run
     site.changes.unmark(OWN)
     assert site.changes.opened() == []
     site.confirm(plan)
-    with pytest.raises(PartitionError, match="a change of the partitions of r01 has begun; run partition again"):
+    with pytest.raises(
+        PartitionError, match="another run has begun a change of the partitions of r01; run partition again"
+    ):
         site.confirm(plan)
     [(journal, _plan)] = site.changes.opened()
     assert [line["step"] for line in journal.lines] == ["plan"]

@@ -157,7 +157,7 @@ def test_a_silent_tray_moves_where_the_switch_lists_it() -> None:
     assert "r01t02" in plan["moved"]
     assert "r01t02" not in plan["clique_ids"]
     text = partition_plan.text(plan, site.fabric, site.planned(plan), site.read())
-    assert any("moved by the switch alone: 1 tray (r01t02)" in line for line in text)
+    assert any("without an answer: 1 tray (r01t02)" in line for line in text)
     assert any("not moved: 1 tray (r01t12): no answer" in line for line in text)
     site.change("2x9")
     assert site.shape() == {"r01": ["r01t02", "r01t12"], "r01a": [R01[0], *R01[2:9]], "r01b": R01[9:11] + R01[12:]}

@@ -143,7 +143,7 @@ def test_where_jobs_are_not_known_a_person_must_know_that_there_are_none(rack: R
     for more in ({"override": ["jobs"]}, in_cluster, {"simulated": True}):
         found = review(rack, scontrol=None, **more)
         assert found["objections"] == []
-        assert "No Slurm controller is in the inventory" in " ".join(found["text"])
+        assert "The inventory has no Slurm controller" in " ".join(found["text"])
 
 
 def test_a_node_that_slurm_does_not_have_would_not_be_drained(rack: Rack) -> None:
@@ -163,9 +163,11 @@ def test_no_gpu_leaves_a_tray_that_has_come_back_into_service() -> None:
     def found(running: Any, pods: Any = (), is_slurm: bool = True) -> str:
         return partition_answers.in_service(partition_answers.seen(nodes, running, dict(pods)), trays, is_slurm)
 
-    assert found(running) == "since the drain 7 runs on r01t01; wait for it, or cancel it"
-    assert found({}, {"r01t02": pod}) == "since the drain pod a/b runs on r01t02; wait for it, or cancel it"
-    assert found({}) == "r01t02 is not drained any more; leave it to the next run, which drains it"
+    assert found(running) == "jobs started after the drain, on r01t01: 7; wait for them, or cancel them"
+    assert (
+        found({}, {"r01t02": pod}) == "jobs started after the drain, on r01t02: pod a/b; wait for them, or cancel them"
+    )
+    assert found({}) == "no longer drained: r01t02; run partition again, which drains again"
     assert found({"n3": ("9",)}, is_slurm=False) == ""
 
 
@@ -185,7 +187,7 @@ def test_only_trays_that_this_change_has_drained_are_missed() -> None:
         "r01t07": "DRAIN+IDLE: nvlink: partition of somebody else",
     }
     found = partition_answers.still_out(nodes, nodes.keys() - {"r01t04"})
-    assert found == "the tests have not returned r01t01 to service, as the report of the rollout says"
+    assert found == "still drained, as the tests failed: r01t01; the report of the rollout has the reason"
     # One that is not fit for jobs holds no change open, and with it no repair.
     assert partition_answers.unproven(nodes, nodes) == ["r01t05"]
     assert partition_answers.still_out(nodes, ["r01t02", "r01t03"]) == ""

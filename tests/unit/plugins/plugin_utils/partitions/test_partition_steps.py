@@ -71,13 +71,13 @@ def test_what_has_begun_goes_on_before_anything_is_planned() -> None:
 @pytest.mark.parametrize(
     ("opened", "options", "said"),
     [
-        ("", {"rollback": True}, "partition_rollback: no change of NVLink partitions has begun"),
-        ("r02", {"rollback": True, "only": "r01"}, "partition_rollback: no change of NVLink partitions has begun"),
-        ("r01", {"wanted": "r02"}, "a change of r01, which it does not have, has begun; .*=r01$"),
-        ("r01 r02", {}, "changes of the partitions of r01 and r02 have begun; .*=r01,r02$"),
-        ("r01 r02", {"rollback": True}, "changes of the partitions of r01 and r02 have begun"),
-        ("r01", {"only": "r01 r02"}, "partition_domains: a change of r01 has begun, none of 'r02'; .*=r01$"),
-        ("r01", {"plan": "0" * 64}, "partition_plan: of r01 the change r01-change has begun, not the one of this"),
+        ("", {"rollback": True}, "partition_rollback: no change of NVLink partitions is unfinished"),
+        ("r02", {"rollback": True, "only": "r01"}, "partition_rollback: no change of NVLink partitions is unfinished"),
+        ("r01", {"wanted": "r02"}, "lacks r01, whose change is unfinished; .*=r01$"),
+        ("r01 r02", {}, "changes of the partitions of r01 and r02 are unfinished; .*=r01,r02$"),
+        ("r01 r02", {"rollback": True}, "changes of the partitions of r01 and r02 are unfinished"),
+        ("r01", {"only": "r01 r02"}, "partition_domains: the unfinished change is of r01, not of 'r02'; .*=r01$"),
+        ("r01", {"plan": "0" * 64}, "partition_plan: the unfinished change of r01 is r01-change, not the plan of this"),
     ],
 )
 def test_an_open_change_that_a_person_may_not_mean_is_not_continued(
@@ -216,11 +216,11 @@ def test_a_host_whose_tasks_did_not_run_has_not_done_the_step() -> None:
     # A tray that the inventory does not have is one that does not answer.
     assert answers == {"ctl": [{}]}
     for step in ("imex", "slurm"):
-        assert partition_answers.problem(step, answers).startswith("ctl: the tasks of this step did not all run")
+        assert partition_answers.problem(step, answers).startswith("ctl: some tasks of this step were skipped")
     assert partition_answers.problem("slurm", {"": [{}], "ctl": [{}, {"skipped": True}]}) == ""
     # An earlier task did; a failure of one says more.
     assert partition_answers.problem("slurm", {"ctl": [{"changed": True}, {}]}).startswith(
-        "ctl: the tasks of this step"
+        "ctl: some tasks of this step"
     )
     assert partition_answers.problem("slurm", {"ctl": [{"failed": True, "msg": "it hangs"}, {}]}) == "ctl: it hangs"
 

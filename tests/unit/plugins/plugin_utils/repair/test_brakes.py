@@ -29,7 +29,7 @@ def test_more_trays_in_an_hour_than_the_limit_close_it_until_a_person_resets_it(
     trays = [f"r{rack:02d}t{tray:02d}" for rack in (1, 2, 3) for tray in (1, 2)]
     made = make(sick(*trays), of=FOUR)
     assert acts_on(made) == trays[:4]
-    why = "4 trays in an hour, and repair_limits.hour is 4; find the cause, then -e repair_reset=hour"
+    why = "4 trays in an hour, and repair_limits.hour is 4; find the cause, then run this with -e repair_reset=hour"
     assert [row["brake"] for row in made.rows if not row["allowed"]] == [why, why]
     assert [line["subject"] for line in made.lines if line["step"] == "brake"] == ["hour"]
     assert f"    refused: {why}." in plan.text(made)

@@ -149,8 +149,8 @@ def test_the_spares_that_came_into_service_are_asked_for_imex() -> None:
     ("steps", "more", "part"),
     [
         ({"drain": "failed"}, {}, "drain failed: why."),
-        ({"drain": "done", "evidence": "done"}, {"steps": ["action"]}, "reset_gpu waits until no job runs on it"),
-        ({"drain": "done", "action": "done"}, {}, "goes on with the next verdict"),
+        ({"drain": "done", "evidence": "done"}, {"steps": ["action"]}, "reset_gpu waits for the jobs on it"),
+        ({"drain": "done", "action": "done"}, {}, "stays open until repair reads the next verdict of verify"),
         ({"drain": "done"}, {"brake": "a job still runs"}, "nothing is done: a job still runs."),
         ({"drain": "done"}, {}, f"evidence is in /repairs/{ID}"),
     ],

@@ -109,7 +109,7 @@ def test_an_older_recovery_does_not_close_a_newer_fault() -> None:
     for minutes in (24, 26):
         made = make([], minutes, lines, idle(**OURS), now=30)
         assert made.rows[0]["steps"] == []
-        assert made.rows[0]["reason"] == "the verdict is older than what was last done"
+        assert made.rows[0]["reason"] == "the verdict is older than the last step on it"
     made = make([failed("driver_missing", "r01t04")], 27, lines, idle(**OURS))
     assert made.rows[0]["steps"] == []
     assert made.rows[0]["reason"] == "verify still reports an error of it"
@@ -212,7 +212,9 @@ def test_the_third_failure_of_a_step_ends_all_action_until_a_person_resets_the_t
         lines += [step(row, "action", "failed", minutes)] if minutes == 3 else []  # the others were killed
     made = make(SICK, 5, lines, idle(**OURS))
     assert (made.rows[0]["action"], made.rows[0]["allowed"]) == ("contact_support", False)
-    assert made.rows[0]["brake"] == "step action failed 3 times; find the cause, then -e repair_reset=r01t04"
+    assert (
+        made.rows[0]["brake"] == "step action failed 3 times; find the cause, then run this with -e repair_reset=r01t04"
+    )
     lines += made.lines
     assert ledger.incidents(lines)[row["incident"]].action == "contact_support"
     clean = make([], 6, lines, idle(**OURS))
@@ -236,7 +238,7 @@ def test_the_third_incident_of_a_tray_in_thirty_days_is_a_replacement() -> None:
     lines += third.lines + done(third.rows[0], FIRST, 2 * 1440 + 1)
     wait = make([], 2 * 1440 + 9, lines, idle(r01t04=f"DRAIN+IDLE: {policy.own_reason(third.rows[0]['incident'])}"))
     assert wait.rows[0]["steps"] == []
-    assert wait.rows[0]["reason"].endswith("then -e repair_reset=r01t04")
+    assert wait.rows[0]["reason"].endswith("then run this with -e repair_reset=r01t04")
     came = make([], 2 * 1440 + 10, lines, idle(r01t04="DRAIN+IDLE: nvlink: repair x"), reset=["r01t04"])
     assert came.rows[0]["steps"] == LAST
 
@@ -246,7 +248,7 @@ def test_a_link_that_recovered_is_not_cured_by_a_run_without_news() -> None:
     lines = make([failed("nvlink_link_recovering", "r01t04", gpu=0, link=3)], actions=[]).lines + done(row, FIRST, 1)
     made = make([], 5, lines, idle(**OURS), actions=[])
     assert made.rows[0]["steps"] == []
-    assert "repair the tray, then -e repair_reset=r01t04" in made.rows[0]["reason"]
+    assert "repair the tray by hand, then run this with -e repair_reset=r01t04" in made.rows[0]["reason"]
     assert make([], 5, lines, idle(**OURS)).rows[0]["steps"] == ["action", *LAST]
 
 

@@ -69,7 +69,7 @@ def test_a_tray_without_power_is_power_cycled_and_one_that_answers_slurmctld_is_
     )
     made = make(off, nodes=idle())
     assert shown(made) == {"r01t04": ("watch", False, "tray_unreachable")}
-    assert made.rows[0]["reason"] == "its slurmd answers slurmctld, so it is not without power"
+    assert made.rows[0]["reason"] == "its slurmd answers slurmctld, so it has power"
 
 
 def test_xid_149_on_one_tray_and_145_on_its_63_peers_is_that_tray() -> None:
@@ -117,7 +117,7 @@ def test_half_a_rack_is_one_event_and_a_finding_of_the_whole_domain_too() -> Non
     assert [(row["tray"], row["action"], row["allowed"]) for row in made.rows if row["event"]] == [
         ("r01", "contact_support", True)
     ]
-    brake = "one rack event: 9 of its 18 trays are bad, and repair_rack_share is 0.5"
+    brake = "no tray is repaired alone: 9 of its 18 trays fail, at least repair_rack_share (0.5)"
     assert {row["brake"] for row in made.rows if not row["event"]} == {brake}
     common = failure("gpu_lost", "hardware", "All report this.", None, "r01", trays=RACK)
     assert shown(make([common])) == {"r01": ("contact_support", True, "gpu_lost")}

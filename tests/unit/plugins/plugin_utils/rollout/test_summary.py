@@ -44,7 +44,7 @@ NODES = ["r01t01", "r01t02", "r01t03"]
                 "nvlink_spare_r01: r01t18 becomes a spare",
             ],
         ),
-        ({"state": "spares_absent"}, {}, True, ["No block has spare trays: 0 reservations would be changed."]),
+        ({"state": "spares_absent"}, {}, True, ["No block has spare trays: no reservation changes."]),
     ],
 )
 def test_the_result_of_slurm_nodes(
@@ -54,9 +54,7 @@ def test_the_result_of_slurm_nodes(
 
 
 def test_the_result_of_a_rollout_in_check_mode() -> None:
-    assert summary.of_rollout("imex", {}, ["r03"], True) == [
-        "Rollout imex: 0 cliques would be finished, the steps ran on 0 of them; 1 clique unfinished: r03."
-    ]
+    assert summary.of_rollout("imex", {}, ["r03"], True) == ["Rollout imex: 1 clique unfinished: r03."]
 
 
 PLAN = {"msg": "2 trays; phases: verify."}

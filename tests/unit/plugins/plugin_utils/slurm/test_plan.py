@@ -370,7 +370,7 @@ def test_block_sizes_that_the_site_has_set_change_only_by_name(
     desired = planning.DesiredState(topology(**RACKS).blocks, block_sizes=given, override=override)
     found = {row["code"]: worded(row)["message"] for row in planning.plan(seen, desired).findings}
     assert [code for code in found if code in ("block_sizes_change", "slurm_gate_overridden")] == codes
-    expected = "The block sizes 9, 18 of the site's file would become 18, which slurm_topology_block_sizes prevents"
+    expected = "The block sizes 9, 18 of the site's file would become 18: slurm_topology_block_sizes"
     assert all(expected in found[code] for code in codes)
 
 

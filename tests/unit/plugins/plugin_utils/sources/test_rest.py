@@ -194,7 +194,7 @@ def test_one_page_without_next_and_a_header_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("target", "reported"),
     [
-        ("/loop", "is the next page of itself"),
+        ("/loop", "names itself as its next page"),
         ("http://localhost/x", "returns a next page on another host"),
         (7, "returns a next page that is not a text"),
     ],
@@ -224,7 +224,7 @@ def test_a_next_page_sets_neither_scheme_nor_port_nor_a_header(there: str, targe
 def test_too_many_pages() -> None:
     with (
         served(lambda request, reply: reply.json({"items": [], "next": f"{request.target}x"})) as server,
-        pytest.raises(NvlinkError, match="would be page 5; raise max_pages"),
+        pytest.raises(NvlinkError, match="is one page more than max_pages, 4; raise max_pages"),
     ):
         from_web(f"{server.url}/a", next="next", max_pages=4)
     assert len(server.requests) == 4

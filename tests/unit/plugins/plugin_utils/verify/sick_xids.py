@@ -20,7 +20,7 @@ FATAL = "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 14 (0x0215c5c6 0x00000000 0x00
 KNVLINK = "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!"
 NOW = time.time()
 CATALOGUE = "NVIDIA's Xid catalogue; "
-WATCH = "none now; drain r01t01 if the next run of verify reports it again"
+WATCH = "wait; drain r01t01 if the next run of verify reports it again"
 
 
 def changed(old: str, new: str) -> str:
@@ -237,7 +237,7 @@ SITUATIONS = [
         slow,
         "warning",
         "driver_slow",
-        "r01t01: Each call of NVML returns, but reading the GPUs took",
+        "r01t01: Reading the GPUs took",
         "ansible r01t01 --become -a 'systemctl restart nvidia-persistenced'",
     ),
 ]

@@ -149,7 +149,7 @@ def test_where_and_with_which_channels_jobs_ran() -> None:
     unblocked = row()
     unblocked["placement"][1]["tasks"]["0"] = "node=n3 address=n3 channels=channel1,\n"
     (found,) = benchmarks.evaluate(unblocked, "r01", TRAY_OF, PROGRAMS, True)
-    assert found["message"] == "A job for block r01 ran on n3 of no block."
+    assert found["message"] == "A job for block r01 ran on n3, which is in no block."
     short = row()
     del short["placement"][0]["tasks"]["1"]
     assert evaluated(short) == [("benchmark_failed", None, ["r01t02"])]

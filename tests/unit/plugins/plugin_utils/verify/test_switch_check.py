@@ -104,7 +104,7 @@ FAULTS: dict[str, tuple[Callable[[Rack], object], str, str, str]] = {
         lambda rack: rack.fault(answer="null"),
         "switch_unreadable",
         "warning",
-        "answers null, which is no answer",
+        "answers null",
     ),
     "other_release": (
         lambda rack: rack.fault(answer="other"),
@@ -294,8 +294,8 @@ def test_gpus_with_numbers_that_no_tray_reports_are_not_called_unassigned(rack: 
     assert failures(strange) == [
         (
             "switch_gpu_mismatch",
-            "Switch r01sw1 lists 16 GPUs with numbers and places that no tray of NVLink domain r01 reports, and not 16"
-            " GPUs of 4 trays (r01t[01-04]).",
+            "Switch r01sw1 lists 16 GPUs with numbers and places that no tray of NVLink domain r01 reports, and lacks"
+            " 16 GPUs of 4 trays (r01t[01-04]).",
         )
     ]
     # The GPUs of a silent tray, of which nothing was kept, are no strange ones.
