@@ -13,6 +13,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     controller,
+    environment,
     host_checks,
     matrix,
     peer_hosts,
@@ -130,6 +131,11 @@ def test_only_what_the_variables_need_must_be_installed(
     for (_name, status, text), what in zip(rows, (what for _name, what in wanted if what), strict=True):
         assert status == ERROR
         assert text.startswith(f"{what} is not installed and {next(iter(variables))} needs it: ")
+
+
+def test_each_library_of_this_environment_is_found() -> None:
+    installed = environment.read().installed
+    assert [name for name in matrix.LIBRARIES if not installed[name]] == []
 
 
 def test_an_old_ansible_core_is_named_with_the_python_that_a_newer_one_needs() -> None:
