@@ -114,7 +114,7 @@ GATES = [
         marks="not long and not lab",
         blocked=_no_compiler,
     ),
-    # artifact-hub lints the same files with the same profile.
+    # artifact-hub lints the same files with the same rules.
     Gate("ansible-lint", "lint", "ansible-lint --offline -q"),
     Gate("docs", "check", LINT_DOCS),
     Gate("docs-site", "check", "python tests/tools/docs_site.py", blocked=_no_node),
