@@ -5,8 +5,8 @@
 """Check the built artifact as Automation Hub and Galaxy do: galaxy-importer, with its lint.
 
 The importer ends its lint after 180 seconds, and then imports without what that has not reached; here the lint runs to
-its end, and how long it took is printed. It has all rules, also those that the importer leaves out. Each line that the importer logs as a warning or an error is a failure, unless
-EXPECTED has it.
+its end, and how long it took is printed. It has all rules, also those that the importer leaves out. Each line that the
+importer logs as a warning or an error is a failure, unless EXPECTED has it.
 """
 
 from __future__ import annotations
