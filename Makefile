@@ -36,7 +36,7 @@ unit: venv ## The unit tests
 check: venv ## Lint, types, documentation and the unit tests (no root)
 	@$(RUN)/python tests/tools/gates.py check
 
-test: venv ## `make check`, and each capability once on virtual racks of real systemd, sshd, slurmctld (root)
+test: venv ## `make check` without ansible-lint, and each capability once on virtual racks of real systemd, sshd, slurmctld (root)
 	@$(RUN)/python tests/tools/gates.py test
 
 test-cold: clean ## `make test` as on a new machine: without environments, caches and the lab's images

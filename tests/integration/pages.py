@@ -20,7 +20,7 @@ PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|
 # Commands that other tests or tools run unchanged.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
-    "make build": "tests/integration/test_offline.py",
+    "make build": "tests/integration/test_systems.py",
     "ansible-galaxy collection install build/rackscale-nvlink-*.tar.gz": "tests/tools/artifact.py",
     # By its own command line, whose option is --from.
     "make lab FROM=$PWD/site.tar.gz": "tests/integration/test_capture.py",
@@ -92,13 +92,14 @@ def plain(text: str) -> str:
 
 
 class Shell:
-    """An operator's shell in one folder, with the environment's programs on its path."""
+    """An operator's shell in one folder, with the environment's programs on its path, or those of another folder."""
 
     # The timeout of a command: far longer than any command takes on the few trays of a lab on a busy machine.
     seconds = 400.0
 
-    def __init__(self, folder: Path, **more: str) -> None:
+    def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent, **more: str) -> None:
         self.folder = folder
+        self.programs = programs
         self.more = more
         self.reported = ""
         # (what a run named as the next one, the command with which the page went on) where these differ.
@@ -111,7 +112,7 @@ class Shell:
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
         """What a command printed, which must succeed; one that asks gets a terminal and a yes."""
         command = self.filled(command)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         git = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
         settings, words = environment(PATH=path, **git, **self.more), ["bash", "-c", command]
         if ASKS.search(command):

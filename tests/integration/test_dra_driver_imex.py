@@ -165,7 +165,7 @@ def test_a_failed_installation_leaves_imex_as_it_was(racks: Racks) -> None:
             assert "tolerations[0].operater" in printed(refused), refused.stdout
             assert racks.units() == before
         # What only Helm finds, when no pod of a Deployment can run, restores them.
-        failed = racks.run(check=False, dra_driver_chart=str(never_ready(racks.folder)))
+        failed = racks.run(check=False, dra_driver_chart=str(never_ready(racks.folder)), dra_driver_wait=15)
         assert failed.returncode != 0
         assert "This run has restored IMEX" in printed(failed), failed.stdout
         assert racks.units() == before

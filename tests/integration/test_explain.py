@@ -41,7 +41,7 @@ pytestmark = pytest.mark.lab
 
 # And the minutes that are left, which depend on the machine's load.
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d|(?<=--time=)\d+")
-CASES = int(os.environ.get("CASES", "20"))
+CASES = int(os.environ.get("CASES", "12"))
 SEED = int(os.environ.get("SEED", "0"))
 
 

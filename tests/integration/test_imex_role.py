@@ -488,8 +488,8 @@ def test_a_run_that_is_killed_at_each_step_is_repaired_by_the_next(up: Racks) ->
         assert up.is_up(), number
         # By tray: each has PIDs of its own.
         assert all(old != new for old, new in zip(before, up.pids(), strict=True)), (number, before)
-        again = up.role()
-        assert (again.rc, again.changed) == (0, 0), (number, again.text)
+    again = up.role()
+    assert (again.rc, again.changed) == (0, 0), again.text
 
 
 def test_the_provider_for_isvctl_fails_exactly_what_is_broken(up: Racks) -> None:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.lab
 RACKS, TRAYS = 6, 18
 NODES = tuple(f"r{rack:02d}t{tray:02d}" for rack in range(1, RACKS + 1) for tray in range(1, TRAYS + 1))
 BATCH = 20
-BATCHES = int(os.environ.get("BATCHES", "10"))  # of each release; `make test` has the first of the newest
+BATCHES = int(os.environ.get("BATCHES", "6"))  # of each release; `make test` has the first of the newest
 SEED = int(os.environ.get("SEED", "0"))  # of the first case
 
 

@@ -415,24 +415,20 @@ def undisturbed(site: Site, job: dict[str, Any]) -> bool:
 
 
 @day_two
-def test_a_tray_is_added_by_a_run_of_that_tray_alone(site: Site, job: dict[str, Any]) -> None:
+def test_a_tray_is_added_while_another_is_down_which_a_run_of_it_alone_reinstalls(
+    site: Site, job: dict[str, Any]
+) -> None:
+    key, settings = site.key("ctl"), site.ctl("cat /etc/slurm/slurm.conf")
     site.discover("r01t04")
-    site.bring_up("--limit", "r01t04,slurm_controller")
-    site.wait_for({"r01t04": "idle", "r01t03": "idle"})
-    assert "NodeName=r01t[03-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
-    assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", site.ctl("scontrol show topology"))
-    assert undisturbed(site, job)
-
-
-@day_two
-def test_a_tray_that_is_down_keeps_its_node_line_and_is_reinstalled(site: Site, job: dict[str, Any]) -> None:
-    before, key = site.ctl("cat /etc/slurm/*.conf"), site.key("ctl")
     site.racks.stop("r01t03")
     done = site.bring_up(check=False)
     recap = dict(re.findall(r"(?m)^(\S+) +: .*(unreachable=\d+ +failed=\d+)", done.stdout))
     assert {host for host, counts in recap.items() if counts.split() != ["unreachable=0", "failed=0"]} == {"r01t03"}
     assert recap["r01t03"].startswith("unreachable=1")
-    assert site.ctl("cat /etc/slurm/*.conf") == before
+    site.wait_for({"r01t04": "idle"})
+    assert "NodeName=r01t[03-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf"), "it keeps its node line"
+    assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", site.ctl("scontrol show topology"))
+    assert site.ctl("cat /etc/slurm/slurm.conf") == settings
     site.racks.start("r01t03")
     site.prepare("r01t03")
     site.bring_up("--limit", "r01t03,slurm_controller")

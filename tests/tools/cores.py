@@ -6,7 +6,7 @@
 
 Some 35 tests show what differs between releases: playbooks from end to end, templating, the inventory, action plugins
 and the callback. All other tests run on one release, that of the environment, which is left out here. Each release gets
-an environment of the locked libraries; 2.19 that of Python 3.11, with the oldest ClusterShell of requirements.txt, for
+an environment of the locked libraries; 2.20 that of Python 3.12, with the oldest ClusterShell of requirements.txt, for
 which three of the tests query trays over ssh, and the others the machine's newest Python.
 """
 
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from make_venv import CHECKOUT, find_python, find_uv, install_collections, run
 
-OLDEST, OLDEST_PYTHON = "2.19.*", "3.11"
-CORES = (OLDEST, "2.20.10", "2.21.5", "2.22.0rc1")
+OLDEST, OLDEST_PYTHON = "2.20.*", "3.12"
+CORES = (OLDEST, "2.21.5", "2.22.0rc1")
 # Only the files with the mark, since collecting all tests takes about as long as running these.
 FILES = sorted(
     str(path.relative_to(CHECKOUT))

@@ -4,9 +4,9 @@
 
 """Seed faults into copies of the product, one at a time, and report which test catches each.
 
-`faults.py` tries all of FAULTS, `faults.py NAME ...` the named ones, and `faults.py --ten COMMIT` the ten that the hash
-of a commit chooses. A fault is a mistake that a maintainer could make, chosen by reading the product alone: one that
-nothing catches shows a missing test. Where a change moves the text of a fault, move its row along.
+`faults.py` tries all of FAULTS, `faults.py NAME ...` the named ones, and `faults.py --chosen COMMIT` the six that the
+hash of a commit chooses. A fault is a mistake that a maintainer could make, chosen by reading the product alone: one
+that nothing catches shows a missing test. Where a change moves the text of a fault, move its row along.
 
 Each fault gets a copy of the checkout, in which steps() run until one is red: a failed test, or a static gate. A step
 that does not end in time, or is red without a name of a test, is an error of this run.
@@ -36,7 +36,7 @@ UNIT, STORIES = "tests/unit/plugins", "tests/integration"
 NOT_OF_THE_PRODUCT = ("tests/unit/tools", "tests/unit/lab")
 STEP_SECONDS = 1800.0
 TIMED_OUT = 124
-TEN = 10
+CHOSEN = 6
 # Prints where the collection is imported from.
 PROOF = "import ansible_collections.rackscale.nvlink.plugins.module_utils.errors as it; print(it.__file__)"
 
@@ -180,10 +180,10 @@ def problem(fault: Fault, root: Path) -> str:
 
 
 def chosen(commit: str) -> list[Fault]:
-    """The ten faults of a commit: others for another one, the same in every run."""
+    """The faults of a commit: others for another one, the same in every run."""
     command = ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"]
     found = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    return random.Random(found).sample(FAULTS, TEN)
+    return random.Random(found).sample(FAULTS, CHOSEN)
 
 
 def steps(fault: Fault) -> Iterator[tuple[str, list[str]]]:
@@ -271,11 +271,11 @@ def first_failure(output: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Seed faults into the product; each has to be caught by a test.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="the faults to try; all without one")
-    parser.add_argument("--ten", metavar="COMMIT", help="only the ten that the hash of a commit chooses")
+    parser.add_argument("--chosen", metavar="COMMIT", help="only the six that the hash of a commit chooses")
     parser.add_argument("--jobs", type=int, default=1, help="how many faults to try at a time")
     options = parser.parse_args()
     known = {fault.name: fault for fault in FAULTS}
-    faults = chosen(options.ten) if options.ten else [known[name] for name in options.names] or list(FAULTS)
+    faults = chosen(options.chosen) if options.chosen else [known[name] for name in options.names] or list(FAULTS)
     wrong = list(filter(None, (problem(fault, CHECKOUT) for fault in faults)))
     if wrong:
         sys.exit("\n".join(wrong))

@@ -30,7 +30,7 @@ UV_SHA256 = (
     "5337c30bb893b4f9ce0ceb921ba2da0d13f649da644f40ad3bef84083bef0203",  # manylinux_2_28_aarch64
 )
 # Newest first; 3.14 stays out until the newest ansible-core of the lock file and ansible-test both run on it.
-PYTHONS = ("3.13", "3.12", "3.11")
+PYTHONS = ("3.13", "3.12")
 ANSIBLE_WHEEL = "ansible==14.5.0"
 ANSIBLE_SHA256 = ("245623ccc2d31d0f6f4bdb63168d550cad305fb032cc43d96e8f61ce8ab0ba84",)
 # Those of galaxy.yml; a test runs the callbacks of ansible.posix.

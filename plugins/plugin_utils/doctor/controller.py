@@ -1,10 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the controller: collections and libraries that the site's variables need, and ansible.cfg. Pure.
-
-Ansible itself warns of an ansible-core that is too old, by meta/runtime.yml.
-"""
+"""Checks of the controller: collections and libraries that the site's variables need, and ansible.cfg. Pure."""
 
 from __future__ import annotations
 
@@ -79,6 +76,7 @@ def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
         ("kubernetes.core", variables.get("dra_driver_shape"), "dra_driver_shape"),
         ("community.crypto", variables.get("imex_tls") == "ca", "imex_tls"),
         ("ansible.mariadb", slurm == "managed" and accounting, "site_slurm"),
+        ("ansible-core", True, ""),
         ("fastjsonschema", True, ""),
         ("kubernetes", of_kubernetes, of_kubernetes),
         ("netaddr", discovers and variables.get("imex_network"), "imex_network"),
@@ -94,6 +92,8 @@ def _installed(name: str, variable: str, version: str | None) -> Finding:
     is_library = name in matrix.LIBRARIES
     about, oldest = "libraries" if is_library else "collections", {**matrix.COLLECTIONS, **matrix.LIBRARIES}[name]
     remedy = f"python -m pip install '{name}>={oldest}'" if is_library else f"ansible-galaxy collection install {name}"
+    if name == "ansible-core":
+        remedy = f"make an environment with Python {matrix.PYTHON} or later; there {remedy}"
     if version is None:
         cause = f"{variable} needs it" if variable else "every run needs it"
         return check(about, ERROR, f"{name} is not installed and {cause}: {remedy}")

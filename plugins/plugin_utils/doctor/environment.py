@@ -12,6 +12,7 @@ import os
 
 import yaml
 from ansible import constants, context
+from ansible.release import __version__ as core
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import matrix
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller import CONFIG, Controller
 
@@ -21,6 +22,8 @@ def read() -> Controller:
     installed = {
         **{name: collection_version(name) for name in matrix.COLLECTIONS},
         **{name: _library(name) for name in matrix.LIBRARIES},
+        # It is imported by another name.
+        "ansible-core": core,
     }
     forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
     unset = [name for name in CONFIG if not constants.config.get_config_value(name)]

@@ -35,6 +35,7 @@ PARTS = {
 COLLECTIONS = {"kubernetes.core": "6.5.0", "community.crypto": "3.0.0", "ansible.mariadb": "6.0.0"}
 """Each is needed by some sites only (controller.needed, lookup install_command)."""
 LIBRARIES = {
+    "ansible-core": "2.20.0",
     "ClusterShell": "1.9.3",
     "fastjsonschema": "2.20",
     "jmespath": "1.0",
@@ -42,7 +43,9 @@ LIBRARIES = {
     "netaddr": "1.3",
     "urllib3": "2.2",
 }
-"""As in requirements.txt and requirements-kubernetes.txt."""
+"""As in meta/runtime.yml, requirements.txt and requirements-kubernetes.txt."""
+PYTHON = "3.12"
+"""The oldest Python of a controller: that of the oldest ansible-core."""
 
 
 def parse(text: str) -> Version:

@@ -12,7 +12,7 @@ makes severity and message of them, once, and failure() adds what verify's reade
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -25,9 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     general,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
-
-if TYPE_CHECKING:
-    from typing import Unpack  # novermin: of Python 3.11, which mypy reads as
 
 MAX_MESSAGE = 4096
 """Characters of a message."""

@@ -136,7 +136,7 @@ def _become_nspawn(
         os.dup2(source, target)
     os.closerange(3, 4096)
     netns = os.open(network.file_of(lab), os.O_RDONLY)
-    linux.setns(netns, linux.CLONE_NEWNET)
+    os.setns(netns, os.CLONE_NEWNET)
     os.close(netns)
     _private_mounts(directory, base)
     command = [nspawn, "--quiet", f"--directory={directory / 'root'}", f"--machine={name}", "--register=no"]
@@ -155,7 +155,7 @@ def _become_nspawn(
 
 def _private_mounts(directory: Path, base: Path) -> None:
     """Set up the host's private mount namespace, which ends with the host."""
-    linux.unshare(linux.CLONE_NEWNS)
+    os.unshare(os.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     # systemd in a container wants cgroup v2 alone, whatever the machine mixes; sysfs must show the lab's network.
     linux.umount("/sys")

@@ -56,12 +56,12 @@ def connect(netns_file: str, address: str, port: int, timeout: float) -> socket.
     try:
         inside = os.open(netns_file, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            linux.setns(inside, linux.CLONE_NEWNET)
+            os.setns(inside, os.CLONE_NEWNET)
         finally:
             os.close(inside)
         try:
             return socket.create_connection((address, port), timeout)
         finally:
-            linux.setns(home, linux.CLONE_NEWNET)
+            os.setns(home, os.CLONE_NEWNET)
     finally:
         os.close(home)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Trees of programs that run beside a lab: Chromium, promtool and Alertmanager, and empty Ansible controllers.
+"""Trees of programs that run beside a lab: Chromium, promtool and Alertmanager, and an empty Ansible controller.
 
 Nothing of them is installed on the machine. A program in a tree sees its own files, one folder of the caller and the
 caller's network, and changes nothing.
@@ -59,7 +59,5 @@ VIEWERS = Tree(
     "trixie",
     ("chromium", "chromium-driver", "fonts-dejavu-core", "prometheus", "prometheus-alertmanager"),
 )
-# With the packages that docs/offline.md asks for.
-CONTROLLERS = tuple(
-    Tree(f"controller-{suite}", suite, ("python3-venv", "openssh-client")) for suite in ("bookworm", "trixie")
-)
+# With the packages that docs/systems.md asks for, where no clone is built.
+CONTROLLER = Tree("controller-trixie", "trixie", ("python3-venv", "openssh-client"))

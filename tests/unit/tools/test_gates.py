@@ -21,10 +21,12 @@ TESTS = "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_it(n):
 
 
 def test_test_and_test_all_share_no_gate_and_hold_all() -> None:
+    """But ansible-lint of the checkout, since artifact-hub lints what is shipped."""
     of = {level: {gate.name for gate in gates.select([level])} for level in gates.LEVELS}
-    assert of["unit"] < of["check"] < of["test"]
+    assert of["unit"] < of["check"]
+    assert of["check"] - of["test"] == {"ansible-lint"}
     assert not of["test"] & of["all"]
-    assert of["test"] | of["all"] == {gate.name for gate in gates.GATES}
+    assert of["test"] | of["check"] | of["all"] == {gate.name for gate in gates.GATES}
 
 
 def test_a_failed_test_is_counted_while_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

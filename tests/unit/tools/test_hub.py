@@ -20,6 +20,11 @@ def test_a_line_that_is_not_expected_is_a_failure() -> None:
     assert hub.unexpected([custom, lint, late], set()) == [lint, late]
 
 
+def test_the_lint_has_all_rules() -> None:
+    words = ["ansible-lint", "--profile", "production", "--exclude", "tests/unit/"]
+    assert hub.with_all_rules([*words, "-x", "yaml,var-naming", "--offline"]) == [*words, "--offline"]
+
+
 def test_a_missing_playbook_is_expected_where_it_is_there() -> None:
     lines = [f"ERROR    Failed to find rackscale.nvlink.{name} playbook." for name in ("drain", "drian")]
     assert hub.unexpected(lines, {"drain"}) == lines[1:]

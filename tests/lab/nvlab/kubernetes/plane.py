@@ -184,7 +184,7 @@ def _become(command: list[str], log_file: Path, cgroup: Path, netns_file: Path |
     os.closerange(3, 4096)
     if netns_file:
         netns = os.open(netns_file, os.O_RDONLY)
-        linux.setns(netns, linux.CLONE_NEWNET)
+        os.setns(netns, os.CLONE_NEWNET)
         os.close(netns)
     # kwok and helm look for files below HOME; the machine's owner may have some of other clusters.
     os.execve(command[0], command, {"PATH": tools.PATH, "HOME": str(log_file.parent), "GOMAXPROCS": "2"})

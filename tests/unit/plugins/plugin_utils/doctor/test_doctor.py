@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import (
     controller,
+    environment,
     host_checks,
     matrix,
     peer_hosts,
@@ -87,7 +89,10 @@ def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
     assert dict(re.findall(r"'([\w.]+):>=([\d.]+)'", offline)) == matrix.COLLECTIONS
     requirements = [(CHECKOUT / f"requirements{of}.txt").read_text() for of in ("", "-kubernetes")]
     assert "kubernetes>" not in requirements[0]
-    assert dict(re.findall(r"^([\w-]+)>=([\d.]+)$", "".join(requirements), re.MULTILINE)) == matrix.LIBRARIES
+    listed = dict(re.findall(r"^([\w-]+)>=([\d.]+)$", "".join(requirements), re.MULTILINE))
+    core = yaml.safe_load((CHECKOUT / "meta" / "runtime.yml").read_text())["requires_ansible"].removeprefix(">=")
+    # A certified collection does not list ansible-core among its libraries.
+    assert {**listed, "ansible-core": core} == matrix.LIBRARIES
     readme = (CHECKOUT / "README.md").read_text()
     for part, title in {"slurm": "Slurm", "kubernetes": "Kubernetes"}.items():
         row = re.search(rf"^\| {title} \| (.*?) \|", readme, re.MULTILINE)
@@ -118,7 +123,7 @@ def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tupl
 def test_only_what_the_variables_need_must_be_installed(
     variables: dict[str, Any], collection: str, library: str
 ) -> None:
-    nothing = Controller({"fastjsonschema": "2.21"})
+    nothing = Controller({"ansible-core": "2.20.1", "fastjsonschema": "2.21"})
     assert evaluated(nothing) == []
     rows = evaluated(nothing, **variables)
     wanted = [("collections", collection), ("libraries", library)]
@@ -126,6 +131,19 @@ def test_only_what_the_variables_need_must_be_installed(
     for (_name, status, text), what in zip(rows, (what for _name, what in wanted if what), strict=True):
         assert status == ERROR
         assert text.startswith(f"{what} is not installed and {next(iter(variables))} needs it: ")
+
+
+def test_each_library_of_this_environment_is_found() -> None:
+    installed = environment.read().installed
+    assert [name for name in matrix.LIBRARIES if not installed[name]] == []
+
+
+def test_an_old_ansible_core_is_named_with_the_python_that_a_newer_one_needs() -> None:
+    """Ansible warns of it too, without a remedy."""
+    rows = evaluated(Controller({**matrix.LIBRARIES, "ansible-core": "2.19.14"}))
+    assert [row[1] for row in rows] == [WARNING]
+    assert "ansible-core is 2.19.14, older than 2.20.0, the oldest that is supported" in rows[0][2]
+    assert "with Python 3.12 or later" in rows[0][2]
 
 
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:

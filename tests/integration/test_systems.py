@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From files only: an empty Debian without internet access becomes a controller that configures the lab's racks."""
+"""Systems that become controllers: Debian 13 from files only, and the Python of Ubuntu 24.04 and RHEL 9."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .conftest import CHECKOUT, LAB, LabFactory, RunningLab, lab_command
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 sys.path.insert(0, str(CHECKOUT / "tests" / "tools"))
-from make_venv import dependencies
+from make_venv import dependencies, find_python, find_uv
 from nvlab import imex, paths, trees
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -42,12 +42,17 @@ install -d -m 700 ~/.ssh && install -m 600 {trees.SHARED}/id_ed25519 {trees.SHAR
 {SITE}
 ansible-playbook rackscale.nvlink.verify
 """
+# Of Ubuntu 24.04, and of RHEL 9's package python3.12; with it the oldest ansible-core.
+PYTHON, CORE = "3.12", "ansible-core==2.20.*"
+README_INSTALL = next(block for block in pages._blocks("README.md") if "pip install" in block)
 
 
-def typed(command: list[str]) -> str:
+def typed(command: list[str], **settings: str) -> str:
     """What a command printed, which must succeed."""
     done = subprocess.run(
         command,
+        cwd=CHECKOUT,
+        env={**os.environ, **settings},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -94,7 +99,7 @@ def galaxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.join()
 
 
-def fetch(controller: trees.Tree, folder: Path, galaxy: str) -> None:
+def fetch(folder: Path, galaxy: str) -> None:
     """Steps 1 and 2: in the same system, in the machine's network, with the machine's settings of pip."""
     typed(["make", "-C", str(CHECKOUT), "build"])
     for file in CHECKOUT.glob("build/rackscale-nvlink-*"):
@@ -103,7 +108,7 @@ def fetch(controller: trees.Tree, folder: Path, galaxy: str) -> None:
     given = [f"--setenv={key}={value}" for key, value in {**settings, "ANSIBLE_GALAXY_SERVER": galaxy}.items()]
     given += ["--resolv-conf=copy-host", "--bind-ro=/etc/ssl/certs"]
     script = f"cd {trees.SHARED}\n{FETCH}{COLLECTIONS}"
-    typed(controller.command(["bash", "-ec", script], folder, *given))
+    typed(trees.CONTROLLER.command(["bash", "-ec", script], folder, *given))
 
 
 def write_site(racks: RunningLab, folder: Path) -> None:
@@ -116,11 +121,10 @@ def write_site(racks: RunningLab, folder: Path) -> None:
     shutil.copy(state / "known_hosts", folder)
 
 
-@pytest.mark.parametrize("controller", trees.CONTROLLERS, ids=lambda controller: controller.suite)
 def test_an_empty_debian_without_internet_becomes_a_controller(
-    controller: trees.Tree, lab: LabFactory, galaxy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: LabFactory, galaxy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fetch(controller, tmp_path, galaxy)
+    fetch(tmp_path, galaxy)
     with lab("four-forky.yml") as racks:
         lab_command("packages", "--name", racks.name, str(imex.packages()))
         write_site(racks, tmp_path)
@@ -128,7 +132,7 @@ def test_an_empty_debian_without_internet_becomes_a_controller(
         assert {line.split()[0] for line in racks.net("cat", "/proc/net/route").stdout.splitlines()[1:]} == {"lab0"}
         begun = time.monotonic()
         script = f"cp -r {trees.SHARED}/[rwc]* . \n{INSTALL}{MORE}{OWN_SITE}"
-        command = controller.command(["bash", "-ec", f"cd ~\n{script}"], tmp_path)
+        command = trees.CONTROLLER.command(["bash", "-ec", f"cd ~\n{script}"], tmp_path)
         printed = typed([sys.executable, str(LAB), "net", "--name", racks.name, "--", *command])
         minutes = (time.monotonic() - begun) / 60
         assert "4 trays in 2 cliques, 4 queried: all layers agree (0 errors" in printed
@@ -136,4 +140,33 @@ def test_an_empty_debian_without_internet_becomes_a_controller(
         shown = racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert [line.split()[0] for line in shown.splitlines()] == ["BlockName=r01a", "BlockName=r01b"]
     with capsys.disabled():
-        print(f"{controller.suite}: {minutes:.1f} minutes from an empty host to blocks and a green verify")
+        print(f"Debian 13: {minutes:.1f} minutes from an empty host to blocks and a green verify")
+
+
+def test_the_python_of_ubuntu_and_rhel_leads_from_nothing_to_blocks(lab: LabFactory, tmp_path: Path) -> None:
+    """As the README's Install and Configure Slurm have it, with the built artifact in an environment of its own."""
+    home, python = tmp_path / "home", tmp_path / "python" / "python3"
+    home.mkdir()
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {find_python(find_uv(), PYTHON)} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "oldest.txt").write_text(CORE)
+    settings = {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
+        "ANSIBLE_HOME": str(home / ".ansible"),
+        "ANSIBLE_COLLECTIONS_PATH": str(home / ".ansible/collections"),
+        "PIP_CONSTRAINT": str(tmp_path / "oldest.txt"),
+    }
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    typed(["bash", "-ec", f"{README_INSTALL}"], PATH=path, **settings)
+    with lab("four-forky.yml") as racks:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        (folder / "hosts.yml").write_text(racks.inventory.read_text())
+        shell = pages.Shell(folder, home / "nvlink/bin", **settings)
+        assert f"core {CORE[-6:-1]}" in shell.type("ansible-playbook --version").stdout
+        assert f"python version = {PYTHON}." in shell.reported
+        shell.follow("README.md")
+        shown = racks.exec("ctl", "scontrol", "show", "topology").stdout
+    assert [line.split()[0] for line in shown.splitlines()] == ["BlockName=r01a", "BlockName=r01b"]
