@@ -97,9 +97,10 @@ def test_each_situation_has_its_answer(situation: Any, suite: str) -> None:
         assert bool(answer.proposals) == ("\nIt " in expected)
 
 
-def test_the_page_has_answers_of_the_table() -> None:
-    page = (Path(__file__).parents[5] / "docs/explain.md").read_text()
-    blocks = re.findall(r"^    \$ nvlink-explain (.*)\n((?:    .*\n)+)", page, re.MULTILINE)
+def test_the_pages_have_answers_of_the_table_and_each_once() -> None:
+    pages = [Path(__file__).parents[5] / "docs" / name for name in ("explain.md", "troubleshooting.md")]
+    answer = re.compile(r"^    \$ nvlink-explain (.*)\n((?:    .*\n)+)", re.MULTILINE)
+    blocks = [block for page in pages for block in answer.findall(page.read_text())]
     times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d|(?<=--time=)\d+")
     shown = {(question, times.sub("TIME", textwrap.dedent(text))) for question, text in blocks}
     assert shown - {one for situation in SITUATIONS for one in situation.answers.items()} == set()
