@@ -46,7 +46,7 @@ def run_jobs(
     srun += ["--ntasks-per-node=1", "--exclusive", f"--time={max(1, seconds // 60)}", "--input=none", "--label"]
     srun += ["--job-name=nvlink-benchmark", "--chdir=/"]
     programs = [
-        [*srun, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "bash", "-c", command]
+        [*srun, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "--", "bash", "-c", command]
         for nodes, command in commands
     ]
     return [
@@ -55,7 +55,7 @@ def run_jobs(
             "tasks": tasks_of(done.stdout[:MAX_OUTPUT]),
             "stderr": done.stderr.strip()[-_TAIL:],
         }
-        for done in child.run_each(programs, seconds + GRACE, len(programs), slurm.environment())
+        for done in child.run_each(programs, seconds + GRACE, len(programs), slurm.environment(), acts=True)
     ]
 
 

@@ -232,7 +232,7 @@ def _test_and_resume(
 def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
     """The test's result on each node. Concurrently, since one by one the trays of 576 racks would take hours."""
     words = [srun_words(reservation, [name], test) for name in names]
-    return slurm.call_each("srun", words, test.timeout, MAX_TESTS)
+    return slurm.call_each("srun", words, test.timeout, MAX_TESTS, acts=True)
 
 
 def srun_words(reservation: str, names: Sequence[str], test: Test) -> list[str]:
@@ -264,7 +264,7 @@ def _undrain(slurm: Slurm, nodes: Mapping[str, Node]) -> None:
 def _update(slurm: Slurm, names: Sequence[str], *settings: str) -> None:
     if not names:
         return
-    done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings)
+    done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings, acts=True)
     if done.rc != 0 or done.timed_out:
         raise SlurmError(
             f"scontrol update of {fold(names)} to {settings[0]} failed ({done.reason.rstrip('.')}): check that"
