@@ -36,7 +36,7 @@ def test_a_file_that_not_everybody_may_read_is_listed_without_size_and_checksum(
 
 def test_a_write_that_fails_and_one_that_is_not_listed_leave_nothing(tmp_path: Path) -> None:
     atomic.write(str(tmp_path / "row"), b"", listed=False)
-    with pytest.raises(OSError):
+    with pytest.raises(FileNotFoundError):
         atomic.write(str(tmp_path / "none" / "a"), b"")
     assert actions.done() == []
 
@@ -73,7 +73,9 @@ def test_of_a_program_of_the_site_only_the_name_is_listed() -> None:
 def test_a_text_is_one_short_printable_line() -> None:
     actions.record("write a\nb\x1b[31m\u202e" + "x" * 1000)
     (text,) = actions.done()
-    assert text.startswith("write a b [31m x") and len(text) == actions.MAX_LENGTH and text.isprintable()
+    assert text.startswith("write a b [31m x")
+    assert len(text) == actions.MAX_LENGTH
+    assert text.isprintable()
 
 
 def test_a_list_that_grows_with_the_trays_has_its_ends_and_a_count() -> None:
