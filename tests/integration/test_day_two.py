@@ -9,6 +9,7 @@ All tests share one lab. A command that is added to a page, or removed, fails th
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -234,6 +235,18 @@ def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
     site.racks.set(NEW, "clique=2")
     site.type("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01b")
     assert (site.drained(), site.unfinished("resume")) == ({}, {})
+
+
+def test_a_tray_outside_the_default_partition_is_tested(whole: Site) -> None:
+    """Tiers may leave blocks out of the default partition, in which srun starts a job that names none."""
+    scontrol = functools.partial(whole.racks.exec, "ctl", "scontrol")
+    scontrol("create", "PartitionName=second", "Nodes=r01t04")
+    scontrol("update", "PartitionName=all", "Nodes=r01t[01-03]")
+    whole.type("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t04 -e drain_reason=fan")
+    whole.type("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04")
+    scontrol("update", "PartitionName=all", "Nodes=ALL")
+    scontrol("delete", "PartitionName=second")
+    assert (whole.drained(), whole.unfinished("resume")) == ({}, {})
 
 
 def test_a_driver_rollout_continues_after_a_killed_run_and_a_dead_tray(whole: Site) -> None:

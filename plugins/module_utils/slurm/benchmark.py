@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import partition_words
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
@@ -45,9 +46,10 @@ def run_jobs(
     srun = ["timeout", str(seconds), slurm.program("srun"), f"--reservation={reservation}"]
     srun += ["--ntasks-per-node=1", "--exclusive", f"--time={max(1, seconds // 60)}", "--input=none", "--label"]
     srun += ["--job-name=nvlink-benchmark", "--chdir=/"]
+    partitions = partition_words(slurm.records("partitions"), [nodes for nodes, _command in commands])
     programs = [
-        [*srun, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "--", "bash", "-c", command]
-        for nodes, command in commands
+        [*srun, *where, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "--", "bash", "-c", command]
+        for (nodes, command), where in zip(commands, partitions)
     ]
     return [
         {

@@ -66,7 +66,11 @@ class CliqueTest:
                         notes[clique] = f"clique {clique}: not tested together ({made.reason.rstrip('.')})"
                 if waiting.keys() == jobs.keys():
                     break
-            words = [nodes.srun_words(f"{reservation}_{clique}", those, self.test) for clique, those in jobs.items()]
+            partitions = nodes.partition_words(slurm.records("partitions"), jobs.values())
+            words = [
+                nodes.srun_words(f"{reservation}_{clique}", those, self.test, where)
+                for (clique, those), where in zip(jobs.items(), partitions)
+            ]
             for clique, ran in zip(jobs, slurm.call_each("srun", words, self.test.timeout, MAX_TESTS, acts=True)):
                 if ran.rc != 0:
                     why = f"its test {self.test.command[0]} with clique {clique} failed ({ran.reason.rstrip('.')})"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
@@ -231,16 +231,39 @@ def _test_and_resume(
 
 def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
     """The test's result on each node. Concurrently, since one by one the trays of 576 racks would take hours."""
-    words = [srun_words(reservation, [name], test) for name in names]
+    jobs = [[name] for name in names]
+    words = [
+        srun_words(reservation, job, test, where)
+        for job, where in zip(jobs, partition_words(slurm.records("partitions"), jobs))
+    ]
     return slurm.call_each("srun", words, test.timeout, MAX_TESTS, acts=True)
 
 
-def srun_words(reservation: str, names: Sequence[str], test: Test) -> list[str]:
-    """The arguments of srun for one task of the test on each of these nodes."""
+def partition_words(records: Sequence[Mapping[str, str]], jobs: Iterable[Sequence[str]]) -> list[list[str]]:
+    """For each job on these nodes the argument of srun that names a partition with all of them.
+
+    The cluster's default partition comes first, since tiers may leave nodes out of it. No argument where no partition
+    has all of them: then srun prints Slurm's reason. records: of ``scontrol show partitions``.
+    """
+    in_order = sorted(records, key=lambda record: record.get("Default") != "YES")
+    up = [record for record in in_order if record.get("State") == "UP" and record.get("DisableRootJobs") != "YES"]
+    usable = [(partition, frozenset(partition.nodes)) for partition in rules.partitions_of(up)]
+    return [
+        [
+            f"--partition={partition.name}"
+            for partition, nodes in usable
+            if nodes.issuperset(job) and partition.fits(len(job))
+        ][:1]
+        for job in jobs
+    ]
+
+
+def srun_words(reservation: str, names: Sequence[str], test: Test, where: Sequence[str]) -> list[str]:
+    """The arguments of srun for one task of the test on each of these nodes; where: of partition_words()."""
     who = [] if test.user == "root" else [f"--uid={test.user}"]
     place = [f"--nodelist={fold(names)}", f"--reservation={reservation}", f"--nodes={len(names)}"]
     limits = [f"--ntasks={len(names)}", "--ntasks-per-node=1", f"--time={int(test.timeout / 60) + 1}", "--chdir=/"]
-    return [*who, *place, *limits, "--", *test.command]
+    return [*who, *where, *place, *limits, "--", *test.command]
 
 
 def _unresponsive(slurm: Slurm, names: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clique_test, nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, parse_records
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +81,29 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
     (failed,) = (row for row in done if row.endswith("(failed, rc 9)"))
     assert "r01t03" in failed
     assert failed.endswith(" -- nvidia-smi (failed, rc 9)"), "arguments of the site's program are not listed"
+
+
+@pytest.mark.parametrize(
+    ("job", "where"),
+    [
+        (["r01t01"], ["--partition=gold"]),
+        (["r01t03"], ["--partition=interactive"]),
+        (["r01t03", "r01t04"], ["--partition=all"]),
+        (["r01t01", "r01t03"], ["--partition=all"]),
+        (["r01t04"], ["--partition=interactive"]),
+        (["r02t01"], []),
+    ],
+    ids=["default", "tier", "too-many", "several-tiers", "down", "none"],
+)
+def test_a_test_runs_in_a_partition_that_has_the_trays(job: list[str], where: list[str]) -> None:
+    rows = (
+        "closed State=DOWN Nodes=r01t04",
+        "interactive State=UP Nodes=r01t[03-04] MinNodes=1 MaxNodes=1",
+        "all State=UP Nodes=r01t[01-04] MinNodes=0 MaxNodes=UNLIMITED",
+        "gold State=UP Nodes=r01t[01-02] Default=YES",
+    )
+    records = parse_records("".join(f"PartitionName={row}\n" for row in rows))
+    assert nodes.partition_words(list(records), [job]) == [where]
 
 
 @pytest.mark.parametrize("reason", ["nvlink: dead", "nvlink: dead : drained by op@2026-11-20T09:00:00, test failed"])
