@@ -46,6 +46,8 @@ display = Display()
 
 
 class ActionModule(GuardedAction):
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         step = options["step"]

@@ -17,6 +17,8 @@ OPTIONS = schemas.arguments(DOCUMENTATION)
 class ActionModule(ControllerAction):
     """Reads one cluster, on the controller."""
 
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=OPTIONS)
         return role_phases.run(options, task_vars.get("hostvars") or {}, self._task.check_mode)

@@ -37,6 +37,8 @@ _OBJECT = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}")
 class ActionModule(steps.SteppedAction):
     """The file of the answer reports the run and is written in check mode too."""
 
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = absolute(options["path"]) if options["path"] else None

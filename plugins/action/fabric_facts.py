@@ -18,6 +18,8 @@ _REST = 60.0
 
 
 class ActionModule(GuardedAction):
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         arguments = dict(self._task.args)
         names = arguments.get("gather_subset", _DEFAULTS.gather_subset)

@@ -36,6 +36,8 @@ _OF_PATTERNS = frozenset("*?[]~!&:,")
 class ActionModule(ControllerAction):
     """Runs once, on whichever host is first: it reads variables of localhost alone, and connects to no host."""
 
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         self.validate_argument_spec(argument_spec={})
         # Of the play itself: facts of a tray and extra variables rank above its variables.

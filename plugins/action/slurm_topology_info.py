@@ -18,6 +18,8 @@ OPTIONS = {**steps.OF_CONTROLLER, **schemas.arguments(DOCUMENTATION)}
 
 
 class ActionModule(steps.SteppedAction):
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         return self.run_steps(task_vars, options, self._read, options["test_seconds"])

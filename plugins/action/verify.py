@@ -39,6 +39,8 @@ _OPTIONS = connections.with_facts(schemas.arguments(DOCUMENTATION))
 class ActionModule(ControllerAction):
     """Changes nothing; the two files of the verdict report the run and are written in check mode too."""
 
+    CHANGES = False
+
     def act(self, task_vars: Variables) -> Result:
         _spec, options = self.validate_argument_spec(argument_spec=_OPTIONS)
         if options["observations"] and not isidentifier(options["observations"]):

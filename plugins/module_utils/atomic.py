@@ -10,10 +10,13 @@ word them with the remedy of their area.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import time
 from typing import Callable
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 
 MAX_READ = 1 << 24
 # A temporary file that is older is left over from a write that was killed: no write takes that long.
@@ -30,6 +33,7 @@ def write(
     follow: bool = True,
     previous: str | None = None,
     check: Callable[[], None] | None = None,
+    listed: bool = True,
 ) -> None:
     """Replace the content of a file in one step; any number of processes may write and read it at once.
 
@@ -38,7 +42,7 @@ def write(
     file may then be empty. follow: a symbolic link stays one, and its target is replaced; without it the link is
     replaced, which a folder that another user can write needs.
     previous: a second name under which the old file stays. check: called just before the file is replaced, which its
-    exception prevents.
+    exception prevents. listed: whether it is one of the actions of the result, as all but a file of the run itself.
     """
     path = os.path.realpath(path) if follow else os.path.abspath(path)
     folder, name = os.path.split(path)
@@ -62,9 +66,9 @@ def write(
                 for uid, gid in ((-1, like.st_gid), (like.st_uid, -1)):
                     with contextlib.suppress(PermissionError):
                         os.fchown(descriptor, uid, gid)
-            final = (like or os.fstat(descriptor)).st_mode if mode is None else mode
+            final = stat.S_IMODE((like or os.fstat(descriptor)).st_mode if mode is None else mode)
             # After the owner, whose change clears bits of the mode.
-            os.fchmod(descriptor, stat.S_IMODE(final))
+            os.fchmod(descriptor, final)
             file.write(data)
             if durable:
                 file.flush()
@@ -78,8 +82,20 @@ def write(
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    if listed:
+        # A file that not every user may read may be a secret.
+        about = f", {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:12]}" if final & stat.S_IROTH else ""
+        actions.record(f"write {path} (mode {final:04o}{about})")
     if durable:
         sync_folder(folder)
+
+
+def remove(path: str, listed: bool = True) -> None:
+    """Remove a file durably: it stays removed after a crash. listed: as of write()."""
+    os.unlink(path)
+    if listed:
+        actions.record(f"remove {path}")
+    sync_folder(os.path.dirname(os.path.realpath(path)))
 
 
 def _status(path: str, follow: bool) -> os.stat_result | None:
@@ -115,6 +131,7 @@ def keep(path: str, previous: str) -> None:
             stat.S_IMODE(os.stat(path).st_mode),
             model=path,
             follow=False,
+            listed=False,
         )
         return
     try:

@@ -21,11 +21,13 @@ from __future__ import annotations
 import io
 import marshal
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 # A tray of 8 GPUs prints about 240 kB of XML; no known tool prints more than this.
@@ -81,24 +83,34 @@ def run(
     env: Mapping[str, str] | None = None,
     large_files: bool = False,
     max_output: int | None = None,
+    acts: bool = False,
 ) -> Result:
     """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
 
     ``input`` is its standard input, empty by default; ``env`` replaces its environment. Output is decoded as UTF-8,
     with invalid bytes replaced. Neither output nor a file that the program writes can grow past ``max_output`` bytes
     (default MAX_OUTPUT); ``large_files`` lifts that limit for files, as for unpacking packages, and no more output is
-    read. Processes that the program leaves in its session end with it. Raises ChildError for a call that is not valid,
-    never for what the program does.
+    read. Processes that the program leaves in its session end with it. ``acts``: it changes something, and so is one of
+    the actions of the result. Raises ChildError for a call that is not valid, never for what the program does.
     """
     start = _program(argv, env, None if large_files else max_output or MAX_OUTPUT)
     result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), max_output)
+    if acts:
+        _record(argv, result)
     return result._replace(stdout=output.decode("utf-8", "replace"))
 
 
 def run_each(
-    commands: Sequence[Sequence[str]], timeout: float, at_once: int, env: Mapping[str, str] | None = None
+    commands: Sequence[Sequence[str]],
+    timeout: float,
+    at_once: int,
+    env: Mapping[str, str] | None = None,
+    acts: bool = False,
 ) -> list[Result]:
-    """Run each of the programs, at most ``at_once`` concurrently; each has ``timeout`` seconds from its start."""
+    """Run each of the programs, at most ``at_once`` concurrently; each has ``timeout`` seconds from its start.
+
+    ``acts``: as of run(); they are recorded in the order in which they end.
+    """
     starts = [_program(argv, env, MAX_OUTPUT) for argv in commands]
     results: dict[int, Result] = {}
     running: dict[int, _Begun] = {}
@@ -113,6 +125,8 @@ def run_each(
                 if late or _has_ended(child.pid, 0):
                     result, output = _finish(child, late and not _has_ended(child.pid, 0), None)
                     results[number] = result._replace(stdout=output.decode("utf-8", "replace"))
+                    if acts:
+                        _record(commands[number], result)
                     _close(running.pop(number).files)
             time.sleep(0.02)
     finally:
@@ -120,6 +134,14 @@ def run_each(
             _finish(child, True, None)
             _close(child.files)
     return [results[number] for number in range(len(starts))]
+
+
+def _record(argv: Sequence[str], result: Result) -> None:
+    """Record a command. Of a program of the site, which follows ``--``, only the name: arguments may hold a secret."""
+    words = list(map(str, argv))
+    shown = words[: words.index("--") + 2] if "--" in words else words
+    end = "" if result.rc == 0 else " (no answer in time)" if result.timed_out else f" (failed, rc {result.rc})"
+    actions.record(f"run {' '.join(map(shlex.quote, shown))}{end}")
 
 
 def _program(argv: Sequence[str], env: Mapping[str, str] | None, max_output: int | None) -> Callable[[int, int], None]:

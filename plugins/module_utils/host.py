@@ -19,7 +19,7 @@ import stat
 import time
 from typing import TypedDict
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
@@ -60,15 +60,18 @@ class Host:
     # ------------------------------------------------------------------------------------------------------ commands
 
     def call(
-        self, *argv: str, input: str | None = None, timeout: float | None = None, large_files: bool = False
+        self, *argv: str, timeout: float | None = None, large_files: bool = False, acts: bool = False
     ) -> child.Result:
-        """Run a program, also in check mode. large_files: it may write large files, as a package manager does."""
+        """Run a program, also in check mode. large_files: it may write large files, as a package manager does.
+
+        acts: it changes something, see child.run().
+        """
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        return child.run(argv, timeout or self.timeout, input, environment, large_files)
+        return child.run(argv, timeout or self.timeout, None, environment, large_files, acts=acts)
 
     def require(self, *argv: str, timeout: float | None = None, large_files: bool = False) -> child.Result:
-        """Run a program that must succeed, also in check mode; HostError where it fails."""
-        done = self.call(*argv, timeout=timeout, large_files=large_files)
+        """Run a program that changes something and must succeed, also in check mode; HostError where it fails."""
+        done = self.call(*argv, timeout=timeout, large_files=large_files, acts=True)
         if done.rc != 0:
             raise HostError(f"{' '.join(argv)} failed ({done.reason.rstrip('.')}): run it by hand on this host.")
         return done
@@ -164,6 +167,7 @@ class Host:
                 os.chmod(path, mode)
             except OSError as error:
                 raise _cannot(path, "be made", error) from None
+            actions.record(change)
         self.changes.append(change)
 
     def diff(self) -> list[dict[str, str]]:
@@ -189,9 +193,9 @@ class Host:
         if not self.change(f"{verb} {unit}"):
             return True
         # A unit that failed too often does not start until its counter is reset.
-        self.call("systemctl", "reset-failed", unit)
+        self.call("systemctl", "reset-failed", unit, acts=True)
         cursor = LogCursor(log)
-        result = self.call("systemctl", verb, unit)
+        result = self.call("systemctl", verb, unit, acts=True)
         if result.rc != 0 or not self.is_active(unit):
             error = self.last_error(unit, cursor, result.reason)
             raise HostError(f"{unit} does not start ({error}): correct that first.")
@@ -272,8 +276,7 @@ def write(path: str, data: bytes, owner: str, mode: int, folder_mode: int = 0o75
 
 def _remove(path: str) -> None:
     try:
-        os.unlink(path)
-        atomic.sync_folder(os.path.dirname(path))
+        atomic.remove(path)
     except OSError as error:
         raise _cannot(path, "be removed", error) from None
 

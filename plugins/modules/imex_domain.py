@@ -151,6 +151,15 @@ pending:
   returned: with O(phase=pending)
   type: dict
   sample: {r01t01: {pending: true, reasons: [change /etc/nvidia-imex/config.cfg]}}
+actions:
+  description: What was done, in order, also what was undone after a failure. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
+    - run /usr/bin/scontrol reconfigure
+  version_added: 1.1.0
 findings:
   description: What was found. A finding of severity V(error) fails the tray that it is about.
   returned: always
@@ -175,6 +184,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
@@ -209,6 +219,7 @@ TRAY_SPEC: dict[str, Specification] = {
 
 
 def main() -> None:
+    actions.begin()
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **TRAY_SPEC}, supports_check_mode=True)
     host = Host(module.check_mode, reporting.SECONDS)
     try:
@@ -217,9 +228,10 @@ def main() -> None:
         # Changes made until then are reported: they are not rolled back.
         row = {"facts": getattr(error, "facts", None)}
         findings = getattr(error, "findings", [])
-        module.fail_json(msg=str(error), changes=host.changes, row=row, findings=findings)
+        module.fail_json(msg=str(error), changes=host.changes, actions=actions.done(), row=row, findings=findings)
     findings = row.get("findings") or []
     result: Result = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
+    result["actions"] = actions.done()
     if host.before:
         result["diff"] = host.diff()
     module.exit_json(**result)

@@ -127,6 +127,15 @@ changes:
   returned: success
   type: list
   elements: str
+actions:
+  description: What was done, in order, also what was undone after a failure. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
+    - run /usr/bin/scontrol reconfigure
+  version_added: 1.1.0
 findings:
   description: The failures as findings, with C(code), C(severity), C(message), C(tray) and C(clique).
   returned: success
@@ -167,6 +176,7 @@ text:
 
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs, rules
@@ -192,6 +202,7 @@ ARGUMENTS: dict[str, Specification] = {
 
 
 def main() -> None:
+    actions.begin()
     module = AnsibleModule(argument_spec={**ARGUMENTS, "blocks": programs.BLOCKS}, supports_check_mode=True)
     params = module.params
     rows = []
@@ -202,8 +213,8 @@ def main() -> None:
         for block in [] if module.check_mode else params["blocks"]:
             rows.append(benchmark.run_on_block(slurm, block["name"], block["nodes"], params["programs"]))
     except NvlinkError as error:
-        module.fail_json(msg=str(error))
-    module.exit_json(changed=False, changes=[], findings=[], results=rows)
+        module.fail_json(msg=str(error), actions=actions.done())
+    module.exit_json(changed=False, changes=[], findings=[], actions=actions.done(), results=rows)
 
 
 if __name__ == "__main__":

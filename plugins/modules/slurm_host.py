@@ -189,6 +189,15 @@ outdated:
   description: Whether it failed because a file is no longer the one of the survey.
   returned: on failure
   type: bool
+actions:
+  description: What was done, in order, also what was undone after a failure. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
+    - run /usr/bin/scontrol reconfigure
+  version_added: 1.1.0
 findings:
   description: Findings of the rehearsal as codes, cases and values.
   returned: with O(step=rehearse), and on failure
@@ -201,6 +210,7 @@ import signal
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import controller
@@ -220,6 +230,7 @@ ARGUMENTS: dict[str, Specification] = {
 
 
 def main() -> None:
+    actions.begin()
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     # A broken connection raises SystemExit in a step, which so does its rollback.
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -227,8 +238,8 @@ def main() -> None:
     try:
         result = run(module.params)
     except NvlinkError as error:
-        module.fail_json(msg=str(error), findings=[])
-    module.exit_json(**result)
+        module.fail_json(msg=str(error), findings=[], actions=actions.done())
+    module.exit_json(actions=actions.done(), **result)
 
 
 def _interrupted(number: int, _frame: Any) -> None:

@@ -190,6 +190,15 @@ changes:
   type: list
   elements: str
   sample: ["r01t04: drained (nvlink: replaced)", "nvlink_spare_r01: r01t18 becomes active"]
+actions:
+  description: What was done, in order, also what was undone after a failure. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
+    - run /usr/bin/scontrol reconfigure
+  version_added: 1.1.0
 findings:
   description: Always empty.
   returned: success
@@ -234,6 +243,7 @@ text:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clique_test, nodes, programs, spares
@@ -274,12 +284,13 @@ REQUIRED_IF = [("state", state, ("nodes", "reason")) for state in DRAINING] + [
 
 
 def main() -> None:
+    actions.begin()
     module = AnsibleModule(argument_spec={**ARGUMENTS, "blocks": programs.BLOCKS}, supports_check_mode=True)
     try:
         outcome = run(module.params, module.check_mode)
     except NvlinkError as error:
-        module.fail_json(msg=str(error))
-    result = {**asdict(outcome), "findings": []}
+        module.fail_json(msg=str(error), actions=actions.done())
+    result = {**asdict(outcome), "findings": [], "actions": actions.done()}
     if module._diff and outcome.changes:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in outcome.changes)}
     module.exit_json(changed=bool(outcome.changes), **result)

@@ -274,6 +274,15 @@ files:
   description: The files by name, each in Base64.
   returned: with O(step=read_files)
   type: dict
+actions:
+  description: What was done, in order, also what was undone after a failure. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
+    - run /usr/bin/scontrol reconfigure
+  version_added: 1.1.0
 findings:
   description: Findings with code, severity and message, each with its remedy.
   returned: always
@@ -283,6 +292,7 @@ findings:
 
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
@@ -346,6 +356,7 @@ REQUIRED_IF = [
 
 
 def main() -> None:
+    actions.begin()
     module = AnsibleModule(argument_spec=ARGUMENTS, required_if=REQUIRED_IF, supports_check_mode=True)
     step = module.params["step"]
     changes: list[str] = []
@@ -357,10 +368,11 @@ def main() -> None:
     except NvlinkError as error:
         if step == "configure":
             result["outdated"] = isinstance(error, cluster.Outdated)
+        result["actions"] = actions.done()
         module.fail_json(msg=str(error), changed=bool(changes) and step not in _RESTORES, **result)
     if not module._diff:
         found.pop("diff", None)
-    module.exit_json(changed=bool(changes), **found, **result)
+    module.exit_json(changed=bool(changes), actions=actions.done(), **found, **result)
 
 
 if __name__ == "__main__":

@@ -247,9 +247,11 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     )
 
     # No phase waits for the same phase on another tray, so two forks do for four trays.
-    play = racks.role("--diff", forks=2)
+    play = racks.role("--diff", "-v", forks=2)
     assert (play.rc, play.failed) == (0, set()), play.text
     assert "IMEX: 4 trays, 4 changed." in play.text
+    done = ("run systemctl start --no-block nvidia-imex.service", f"write {formats.NODES_FILE} (mode 0644, ")
+    assert [play.text.count(f'"{action}') for action in done] == [4, 4]
     assert racks.is_up()
     assert racks.lists() == ["".join(f"{racks.addresses[tray]}\n" for tray in TRAYS)] * 4
     assert [racks.record(tray)["generation"] for tray in TRAYS] == [1] * 4
@@ -260,9 +262,11 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     assert "Inst nvidia-imex" not in racks.read(TRAYS[0], "apt-get -s dist-upgrade")
 
     before = racks.pids()
-    again = racks.role()
+    again = racks.role("-v")
     assert (again.rc, again.changed) == (0, 0), again.text
     assert "IMEX: 4 trays, none changed." in again.text
+    assert '"actions": []' in again.text
+    assert '"run ' not in again.text
     assert racks.pids() == before
 
 

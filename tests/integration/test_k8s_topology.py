@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
@@ -200,8 +201,13 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
     assert preview.writer == "collection"
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
     assert site.api.find(f"{KAI}/nvlink") is None
+    actions.begin()
     done = site.apply()
     assert steps(done) == steps(preview)
+    rows = actions.done()
+    assert len(rows) == len(done.done)
+    assert {row.split()[0] for row in rows} == {"PATCH"}
+    assert all(any(f"/nodes/{node} (HTTP 200)" in row for row in rows) for node in TEXTS)
     assert {action for action, _what in steps(done)} == {"create", "update"}
     assert done.findings == []
     assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
@@ -209,8 +215,9 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
     # Grove uses our Topology rather than make one of its own for KAI.
     own = {"schedulerName": "kai-scheduler", "topologyReference": "nvlink"}
     assert site.api.get(f"{GROVE}/nvlink")["spec"]["schedulerTopologyBindings"] == [own]
+    actions.begin()
     again = site.apply()
-    assert (steps(again), again.findings) == ([], [])
+    assert (steps(again), again.findings, actions.done()) == ([], [], [])
 
 
 def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) -> None:

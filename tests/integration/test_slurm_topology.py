@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
@@ -157,8 +159,13 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert [found["code"] for found in bad.stopped_by()] == ["slurm_block_size"]
     # As if the linter had not known it.
+    actions.begin()
     with pytest.raises(SlurmError) as caught:
         apply(bad)
+    path, scontrol = slurmctld.conf_dir / FILE[slurmctld.suite], f"run {slurmctld.bin_dir}/scontrol reconfigure"
+    words = [row.partition(" (")[0] for row in actions.done()]
+    assert words[:3] == [f"write {path}", scontrol, f"restore {path}"]
+    assert set(words[3:]) == {scontrol}
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
     assert str(caught.value).endswith("; the old files were restored, and slurmctld runs as before.")
     assert state(slurmctld) == before
@@ -382,6 +389,17 @@ def test_state_absent_removes_the_topology(site: Site) -> None:
     assert b"nvlink" not in after["slurm.conf"]
     assert "BlockName" not in slurmctld.run("scontrol", "show", "topology").stdout
     assert unchanged(site.play(**absent).stdout)
+
+
+@newer
+def test_a_result_lists_what_was_done(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    would, did, again = (module(slurmctld, MOVED, *more) for more in (["--check"], [], []))
+    assert (would["changed"], would["actions"]) == (True, [])
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    about = f"(mode {path.stat().st_mode & 0o7777:04o}, {path.stat().st_size} bytes, sha256 {digest})"
+    assert did["actions"] == [f"write {path} {about}", f"run {slurmctld.bin_dir}/scontrol reconfigure"]
+    assert (again["changed"], again["actions"]) == (False, [])
 
 
 def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:

@@ -31,6 +31,24 @@ def test_every_result_documents_changes_and_findings(name: str) -> None:
     assert {"changes", "findings"} <= yaml.safe_load(module.RETURN).keys()
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_the_modules_that_change_something_return_their_actions_alike(name: str) -> None:
+    """All but those that only read and report, by their attributes and by their action plugins."""
+    module = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.modules.{name}")
+    documented = yaml.safe_load(module.DOCUMENTATION)
+    reads = {f"rackscale.nvlink.attributes.{kind}_module" for kind in ("info", "facts")}
+    fragments = documented.get("extends_documentation_fragment", ())
+    diff = documented.get("attributes", {}).get("diff_mode", {}).get("support")
+    reports = not reads.isdisjoint(fragments) or name in ("doctor", "run_check")
+    assert not (reports and diff in ("full", "partial"))
+    returned = yaml.safe_load(module.RETURN).get("actions")
+    own = yaml.safe_load(importlib.import_module(module.__name__.replace(name, "rollout")).RETURN)["actions"]
+    assert returned == (None if reports else own)
+    if name != "slurm_host":  # the actions of others ask it
+        action = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.action.{name}")
+        assert action.ActionModule.CHANGES is not reports
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_lists_public_modules_sorted_and_once(group: str) -> None:
     """Internal modules are in no group: their roles and action plugins set all of their options."""

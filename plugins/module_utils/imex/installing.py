@@ -81,7 +81,8 @@ def _fresh_offers(host: Host, names: Sequence[str]) -> list[packages.Offer]:
                 "--option=Dir::Cache::pkgcache=",
                 "--option=Dir::Cache::srcpkgcache=",
             ]
-        host.call("apt-get", "--quiet=2", *options, "update", timeout=packages.INSTALL_SECONDS, large_files=True)
+        update = ("apt-get", "--quiet=2", *options, "update")
+        host.call(*update, timeout=packages.INSTALL_SECONDS, large_files=True, acts=not host.check)
         return _offers(host, names, *options)
 
 

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Sequence
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Row, Unit
@@ -41,7 +42,7 @@ def start(tray: Tray, seconds: float, reload: bool) -> Row:
         return {"started": False, "facts": None}
     if not tray.host.change(f"start {survey.UNIT}"):
         return {"started": True, "facts": None}
-    tray.host.call("systemctl", "reset-failed", survey.UNIT)
+    tray.host.call("systemctl", "reset-failed", survey.UNIT, acts=True)
     tray.host.require("systemctl", "start", "--no-block", survey.UNIT)
     deadline = time.monotonic() + seconds
     while True:
@@ -85,6 +86,7 @@ def _signal(number: int) -> None:
     pid = unit.get("main_pid")
     if pid:
         os.kill(pid, number)
+        actions.record(f"send {signal.Signals(number).name} to process {pid} of {survey.UNIT}")
 
 
 class StartFailed(HostError):

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
@@ -164,7 +164,7 @@ class Tray:
         if not observed["running"] and unit.get("active") in ("activating", "failed"):
             command = ("systemctl", "stop", survey.UNIT)
             if self.host.change(f"stop {survey.UNIT}", *command, timeout=packages.STOP_SECONDS):
-                self.host.call("systemctl", "reset-failed", survey.UNIT)
+                self.host.call("systemctl", "reset-failed", survey.UNIT, acts=True)
         if self.desired.owner in (domain.NONE, domain.DRIVER):
             for path in (formats.PERSIST_FILE, domain.HOST_SOCKET):
                 self._write(path, None)
@@ -182,7 +182,7 @@ class Tray:
         if not self.host.check and atomic.read_text(self.desired.nodes_path) != text:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(domain.START_APPROVAL)
+                atomic.remove(domain.START_APPROVAL)
         self._write(self.desired.nodes_path, text)
         self._write(formats.RECORD_FILE, record)
         for texts in (self.host.before, self.host.after):
@@ -205,20 +205,18 @@ class Tray:
         for change in self._unit_changes(report["facts"] if self.host.check else self.facts()):
             verb, unit = change.split()
             if verb == "mask" and not self.host.check:
-                self.host.call("systemctl", "disable", "--quiet", unit)
-                self.host.call("systemctl", "stop", unit, timeout=packages.STOP_SECONDS)
+                self.host.call("systemctl", "disable", "--quiet", unit, acts=True)
+                self.host.call("systemctl", "stop", unit, timeout=packages.STOP_SECONDS, acts=True)
             self.host.change(change, "systemctl", verb, "--quiet", unit)
         current = domain.SOCKET_UNIT not in self.host.before and report["socket"]
         enable = ("systemctl", "enable", "--quiet", domain.LIST_SOCKET)
         if self.desired.offers_list and not current and self.host.change(f"start {domain.LIST_SOCKET}", *enable):
             self.host.require("systemctl", "restart", domain.LIST_SOCKET)
         if not self.desired.tls and not self.host.check:
-            with contextlib.suppress(OSError):
-                os.rmdir(domain.TLS_FOLDER)
+            _remove_folder(domain.TLS_FOLDER)
         if not self.desired.offers_list and not self.host.check:
             for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.START_APPROVAL)):
-                with contextlib.suppress(OSError):
-                    os.rmdir(path)
+                _remove_folder(path)
 
     def _channels(self, old: Sequence[int], observed: Channels) -> None:
         """Create the devices of the desired channels with the major of this boot; remove those of an earlier run."""
@@ -233,7 +231,7 @@ class Tray:
             if {"name": f"channel{minor}", "major": major, "minor": minor, "mode": "0666"} not in observed["devices"]
         ]
         if not self.host.check:
-            boot.make_channels(minors, major)
+            actions.record(*(f"make {boot.CHANNELS}/{name}" for name in boot.make_channels(minors, major)))
         self.host.changes += [f"create channel{minor}" for minor in minors]
 
     def _rebuild_initramfs(self, programs: Sequence[str]) -> None:
@@ -244,6 +242,13 @@ class Tray:
                     f"run {' '.join(command)}", *command, timeout=packages.INSTALL_SECONDS, large_files=True
                 )
                 return
+
+
+def _remove_folder(path: str) -> None:
+    """Remove a folder if it is empty."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+        actions.record(f"remove {path}")
 
 
 def sha256_of(path: str) -> str | None:

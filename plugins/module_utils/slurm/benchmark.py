@@ -48,7 +48,7 @@ def run_jobs(
     srun += ["--job-name=nvlink-benchmark", "--chdir=/"]
     partitions = partition_words(slurm.records("partitions"), [nodes for nodes, _command in commands])
     programs = [
-        [*srun, *where, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "bash", "-c", command]
+        [*srun, *where, f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", "--", "bash", "-c", command]
         for (nodes, command), where in zip(commands, partitions)
     ]
     return [
@@ -57,7 +57,7 @@ def run_jobs(
             "tasks": tasks_of(done.stdout[:MAX_OUTPUT]),
             "stderr": done.stderr.strip()[-_TAIL:],
         }
-        for done in child.run_each(programs, seconds + GRACE, len(programs), slurm.environment())
+        for done in child.run_each(programs, seconds + GRACE, len(programs), slurm.environment(), acts=True)
     ]
 
 

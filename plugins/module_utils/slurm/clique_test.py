@@ -71,7 +71,7 @@ class CliqueTest:
                 nodes.srun_words(f"{reservation}_{clique}", those, self.test, where)
                 for (clique, those), where in zip(jobs.items(), partitions)
             ]
-            for clique, ran in zip(jobs, slurm.call_each("srun", words, self.test.timeout, MAX_TESTS)):
+            for clique, ran in zip(jobs, slurm.call_each("srun", words, self.test.timeout, MAX_TESTS, acts=True)):
                 if ran.rc != 0:
                     why = f"its test {self.test.command[0]} with clique {clique} failed ({ran.reason.rstrip('.')})"
                     failed.update(dict.fromkeys(tested[clique], why))
@@ -92,7 +92,7 @@ def _idle(names: Sequence[str], known: Mapping[str, Node], spare: set[str]) -> s
 
 def _end(slurm: Slurm, reservation: str) -> None:
     """Cancel the job, if a hung one is left, and delete the reservation, which Slurm refuses while a job is in it."""
-    slurm.call("scancel", f"--reservation={reservation}")
+    slurm.call("scancel", f"--reservation={reservation}", acts=True)
     for _poll in polls(slurm.timeout, 0.3, 5.0):
         if slurm.release(reservation).rc == 0:
             break

@@ -283,8 +283,8 @@ def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
                 error = host.last_error(UNIT, cursor, "it has exited")
                 raise SlurmError(f"{UNIT} does not start ({error}): correct that first.")
             starts += 1
-            host.call("systemctl", "reset-failed", UNIT)
-            host.call("systemctl", "start", UNIT)
+            host.call("systemctl", "reset-failed", UNIT, acts=True)
+            host.call("systemctl", "start", UNIT, acts=True)
     raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: read its log.")
 
 
@@ -302,7 +302,7 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
     if cluster.lower() in shown.stdout.lower().split():
         return
     host.changes.append(f"cluster {cluster} added to slurmdbd")
-    added = slurm.call("sacctmgr", "--immediate", "add", "cluster", cluster)
+    added = slurm.call("sacctmgr", "--immediate", "add", "cluster", cluster, acts=True)
     if added.rc != 0:
         raise SlurmError(f"slurmdbd refuses the cluster {cluster} ({added.reason.rstrip('.')}): read its log.")
 

@@ -18,7 +18,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 
@@ -118,8 +118,7 @@ class Files:
                 atomic.keep(path, previous)
                 if check is not None:
                     check()
-                os.unlink(path)
-                atomic.sync_folder(os.path.dirname(path))
+                atomic.remove(path)
         finally:
             # Also where it was interrupted after it took effect, but not where another program has written the file.
             if _stamp(path) != before and atomic.read(path) == data:
@@ -143,8 +142,9 @@ class Files:
             with contextlib.suppress(FileNotFoundError):
                 if existed:
                     os.replace(path + self.suffix, path)
+                    actions.record(f"restore {path}")
                 else:
-                    os.unlink(path)
+                    atomic.remove(path)
             atomic.sync_folder(os.path.dirname(path))
         self.done.clear()
         return undone

@@ -236,7 +236,7 @@ def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test)
         srun_words(reservation, job, test, where)
         for job, where in zip(jobs, partition_words(slurm.records("partitions"), jobs))
     ]
-    return slurm.call_each("srun", words, test.timeout, MAX_TESTS)
+    return slurm.call_each("srun", words, test.timeout, MAX_TESTS, acts=True)
 
 
 def partition_words(records: Sequence[Mapping[str, str]], jobs: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -287,7 +287,7 @@ def _undrain(slurm: Slurm, nodes: Mapping[str, Node]) -> None:
 def _update(slurm: Slurm, names: Sequence[str], *settings: str) -> None:
     if not names:
         return
-    done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings)
+    done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings, acts=True)
     if done.rc != 0 or done.timed_out:
         raise SlurmError(
             f"scontrol update of {fold(names)} to {settings[0]} failed ({done.reason.rstrip('.')}): check that"

@@ -85,16 +85,17 @@ class Slurm:
         where = self.bin_dir or "PATH"
         raise SlurmError(f"There is no {name} in {where}: run it on slurmctld's host, or set slurm_topology_bin_dir.")
 
-    def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
+    def call(self, name: str, *arguments: str, timeout: float | None = None, acts: bool = False) -> child.Result:
+        """Run one of the programs. acts: it changes something, see child.run()."""
         command = [self.program(name), *arguments]
-        return child.run(command, timeout or self.timeout, env=self.environment(), max_output=MAX_OUTPUT)
+        return child.run(command, timeout or self.timeout, env=self.environment(), max_output=MAX_OUTPUT, acts=acts)
 
     def call_each(
-        self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int
+        self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int, acts: bool = False
     ) -> list[child.Result]:
         """``call()`` with each of the arguments, ``at_once`` of them concurrently."""
         path = self.program(name)
-        return child.run_each([[path, *words] for words in arguments], timeout, at_once, env=self.environment())
+        return child.run_each([[path, *words] for words in arguments], timeout, at_once, self.environment(), acts)
 
     def environment(self) -> dict[str, str]:
         # No limit on the width of the output; variables of the site must not change it.
@@ -190,13 +191,13 @@ class Slurm:
         return result.stdout.splitlines()
 
     def reconfigure(self) -> child.Result:
-        return self.call("scontrol", "reconfigure")
+        return self.call("scontrol", "reconfigure", acts=True)
 
     def reserve(self, name: str, nodes: Iterable[str], user: str, minutes: str, flags: str) -> child.Result:
         """Create a reservation from now on. minutes: a number, or UNLIMITED."""
         where = (f"ReservationName={name}", f"Nodes={fold(nodes)}", "StartTime=now", f"Duration={minutes}")
-        return self.call("scontrol", "create", "reservation", *where, f"Users={user}", f"Flags={flags}")
+        return self.call("scontrol", "create", "reservation", *where, f"Users={user}", f"Flags={flags}", acts=True)
 
     def release(self, name: str) -> child.Result:
         """Delete a reservation."""
-        return self.call("scontrol", "delete", f"ReservationName={name}")
+        return self.call("scontrol", "delete", f"ReservationName={name}", acts=True)

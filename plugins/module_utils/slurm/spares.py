@@ -138,7 +138,7 @@ def _apply(slurm: Slurm, change: Change, user: str) -> None:
         done = slurm.release(change.name)
     elif change.before:
         where = (f"ReservationName={change.name}", f"Nodes={fold(change.after)}")
-        done = slurm.call("scontrol", "update", *where)
+        done = slurm.call("scontrol", "update", *where, acts=True)
     else:
         done = slurm.reserve(change.name, change.after, user, "UNLIMITED", "IGNORE_JOBS")
     if done.rc != 0 or done.timed_out:

@@ -238,20 +238,20 @@ def start_if_exited(timeout: float) -> bool:
     """Start slurmctld's unit if systemd has it and it is not active; whether it was started."""
     if _unit_state(timeout) not in ("failed", "inactive"):
         return False
-    child.run(["systemctl", "reset-failed", UNIT], timeout)
-    return child.run(["systemctl", "start", UNIT], timeout).rc == 0
+    child.run(["systemctl", "reset-failed", UNIT], timeout, acts=True)
+    return child.run(["systemctl", "start", UNIT], timeout, acts=True).rc == 0
 
 
 def restart(timeout: float) -> bool:
     """Restart slurmctld's unit, also where the daemon hangs; False where systemd does not have it or it fails."""
     if not _unit_state(timeout):
         return False
-    child.run(["systemctl", "reset-failed", UNIT], timeout)
-    result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS)
+    child.run(["systemctl", "reset-failed", UNIT], timeout, acts=True)
+    result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS, acts=True)
     if result.timed_out:
         # A unit without a TimeoutStopSec. The job of the restart continues once its daemon has ended.
-        child.run(["systemctl", "kill", "--signal=SIGKILL", UNIT], timeout)
-        result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS)
+        child.run(["systemctl", "kill", "--signal=SIGKILL", UNIT], timeout, acts=True)
+        result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS, acts=True)
     return result.rc == 0
 
 

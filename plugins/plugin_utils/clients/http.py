@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from ansible.module_utils.urls import make_context
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
@@ -262,6 +263,22 @@ class Client:
                 self.fail(url, what + (f", {attempt} times" if transient and attempt > 1 else ""), remedy, status)
             time.sleep(pause)
 
+    def act(
+        self, method: str, url: str, document: Any, allowed: Collection[int] = (), headers: Mapping[str, str] = NONE
+    ) -> Answer:
+        """As send(), of a request that changes something: it is one of the actions of the result."""
+        status = None
+        try:
+            answer = self.send(method, url, document, allowed, headers)
+            status = answer.status
+            return answer
+        except HttpError as error:
+            status = error.status
+            raise
+        finally:
+            end = f"HTTP {status}" if status else "no answer"
+            actions.record(hidden(f"{method} {address(url, actions.MAX_LENGTH)} ({end})", self._config.secrets))
+
     def json(self, answer: Answer) -> Any:
         """The JSON document in an answer."""
         try:
@@ -375,10 +392,10 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     return done.result(seconds)
 
 
-def address(url: str) -> str:
-    """A URL for a message: without query and password, on one line."""
+def address(url: str, limit: int = 120) -> str:
+    """A URL for a message: without query and password, on one line of so many characters."""
     parts = urllib.parse.urlsplit(url)
-    return sentence(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", 120)
+    return sentence(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}", limit)
 
 
 def reason_of(error: BaseException) -> str:

@@ -156,7 +156,7 @@ class Switch:
         url = f"{client.url}{PREFIX}{path}"
         try:
             body = {verb: {"state": "start", "parameters": dict(parameters)}}
-            answer = client.send("POST", url, body, _WITH_REASON, {"Accept": http.JSON})
+            answer = client.act("POST", url, body, _WITH_REASON, {"Accept": http.JSON})
             document = client.json(answer)
         except http.HttpError as error:
             # After another answer than an error of the request the action may have begun.

@@ -227,7 +227,7 @@ def planned(
     ]
     placement = _placed(files, policy, replace(merged, observations=rows), before)
     path, data = os.path.join(folder, "fabric.planned.json"), fabric_file.serialise(placement.fabric)
-    storage.write_atomic(path, data)
+    storage.write_atomic(path, data, listed=False)
     return {
         "planned": path,
         "sha256": fabric_file.digest(data),

@@ -18,7 +18,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
@@ -31,14 +31,16 @@ _REMEDIES = {
 }
 
 
-def write_atomic(path: str, data: bytes, follow: bool = False, previous: str | None = None) -> None:
+def write_atomic(
+    path: str, data: bytes, follow: bool = False, previous: str | None = None, listed: bool = True
+) -> None:
     """Replace a file as atomic.write does; FabricFileError where the file system refuses, and the old content stays.
 
     follow: only for a path that a person chose. At a name derived from it, a symbolic link came from somebody else.
-    previous: a second name under which the old file stays.
+    previous: a second name under which the old file stays. listed: as of atomic.write().
     """
     try:
-        atomic.write(path, data, follow=follow, previous=previous)
+        atomic.write(path, data, follow=follow, previous=previous, listed=listed)
     except OSError as error:
         raise cannot(path, "be written", error) from None
 
@@ -63,16 +65,16 @@ def append_line(path: str, line: bytes) -> None:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, size)
                 raise
+        actions.record(f"append {len(line)} bytes to {path}")
         atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
         raise cannot(path, "be written", error) from None
 
 
-def remove(path: str) -> None:
-    """Remove a file durably: it stays removed after a crash."""
+def remove(path: str, listed: bool = True) -> None:
+    """As atomic.remove(); FabricFileError where the file system refuses."""
     try:
-        os.unlink(path)
-        atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
+        atomic.remove(path, listed)
     except OSError as error:
         raise cannot(path, "be removed", error) from None
 
@@ -133,14 +135,14 @@ def mark(path: str, now: str, pid: int) -> None:
     """
     for other in glob.glob(f"{glob.escape(_mark(path, 0))}*"):
         if not _is_held(other):
-            remove(other)
-    write_atomic(_mark(path, pid), _holding(pid, now))
+            remove(other, listed=False)
+    write_atomic(_mark(path, pid), _holding(pid, now), listed=False)
 
 
 def unmark(path: str, pid: int) -> None:
     """Remove the mark, if there is one."""
     if os.path.lexists(_mark(path, pid)):
-        remove(_mark(path, pid))
+        remove(_mark(path, pid), listed=False)
 
 
 def held(path: str, pid: int = 0) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, Subject
@@ -118,6 +119,12 @@ _OF_ANY_MODULE: dict[str, Schema] = {
     "rc": {"type": "integer"},
     "invocation": {"type": "object"},
     "diff": {"type": ["object", "array"]},
+    # One more than the module lists: the number of the others.
+    "actions": {
+        "type": "array",
+        "maxItems": actions.MAX_ACTIONS + 1,
+        "items": {"type": "string", "maxLength": actions.MAX_LENGTH + 20},
+    },
     # Of Ansible itself, which removes such a fact from what a module printed.
     "ansible_facts.discovered_interpreter_python": {"type": "string", "maxLength": 1024},
 }
@@ -152,6 +159,7 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
     schemas["findings"] = {}
+    schemas.pop("actions", None)  # of OF_ANY_MODULE
     return {name: compiled(schema) for name, schema in schemas.items()}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute
@@ -42,6 +43,8 @@ class GuardedAction(ActionBase):
     must not decide whether it runs; roles and playbooks give such a task no variable of that host.
     """
 
+    CHANGES = True
+    """Whether its result has `actions`: what was done, in order, on the controller and by modules on hosts."""
     UNCHANGED: Mapping[str, Any] = MappingProxyType({})
     """What act() need not return."""
     _asked: tuple[str, Mapping[str, Check]] | None = None
@@ -49,19 +52,26 @@ class GuardedAction(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
+        actions.begin()
         variables = task_vars or {}
         names = trust.foreign_variables(variables.get("ansible_facts"))
         if names and self.is_guarded() and not self._task.run_once:
-            return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names)}
+            return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names), **self._listed()}
         self._task.args = {
             option: absolute(value) if option in _FILES and isinstance(value, str) and value else value
             for option, value in self._task.args.items()
             if value is not None
         }
         try:
-            return {**result, **self.UNCHANGED, **self.act(variables)}
+            return {**result, **self.UNCHANGED, **self.act(variables), **self._listed()}
         except NvlinkError as error:
-            raise AnsibleActionFail(printable(ended(str(error)))) from None
+            raise AnsibleActionFail(printable(ended(str(error))), result=self._listed()) from None
+        except AnsibleActionFail as error:
+            error.result.update(self._listed())
+            raise
+
+    def _listed(self) -> Result:
+        return {"actions": actions.done()} if self.CHANGES else {}
 
     def is_guarded(self) -> bool:
         """Whether this task is refused; not one that only records what became of the host."""
@@ -131,7 +141,9 @@ class GuardedAction(ActionBase):
             return _failed(
                 f"{host} did not answer within {seconds:g} seconds; check whether Python starts there, and its driver."
             )
-        return trust.accepted(host, answer, schema)
+        kept = trust.accepted(host, answer, schema)
+        actions.record(*kept.pop("actions", ()))
+        return kept
 
 
 class ControllerAction(GuardedAction):

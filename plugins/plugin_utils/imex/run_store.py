@@ -93,7 +93,7 @@ def write_row(folder: str, play: str, phase: str, tray: str, row: Mapping[str, o
     target = os.path.join(directory, _file(tray))
     with _writing(target):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        atomic.write(target, json.dumps(row).encode(), durable=False, follow=False)
+        atomic.write(target, json.dumps(row).encode(), durable=False, follow=False, listed=False)
 
 
 def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, Any]:

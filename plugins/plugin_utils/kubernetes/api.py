@@ -146,13 +146,14 @@ class Cluster(ApiServer):
         accept = METADATA.format("") if metadata else "*/*"
         headers = {"Content-Type": "application/apply-patch+yaml", "Accept": accept}
         url = f"{self._url(kind, body['metadata']['name'])}?{urllib.parse.urlencode(query)}"
-        return mapped(self.json(self.send("PATCH", url, body, (201,), headers)))
+        send = self.send if dry_run else self.act
+        return mapped(self.json(send("PATCH", url, body, (201,), headers)))
 
     def delete(self, kind: Kind, live: Object) -> None:
         """Delete exactly the object that was read (by its UID), not a later one of the same name."""
         metadata = live["metadata"]
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
-        self.send("DELETE", self._url(kind, metadata["name"]), body, (202, 404))
+        self.act("DELETE", self._url(kind, metadata["name"]), body, (202, 404))
 
     def _rows(self, path: str, key: str) -> list[Any]:
         return as_list(mapped(self.json(self.get(self.url + path))).get(key))

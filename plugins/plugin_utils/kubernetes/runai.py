@@ -92,7 +92,7 @@ class RunAi:
 
     def _send(self, method: str, path: str, body: Object) -> Object:
         url = f"{self._url}{path}"
-        answer = self._client.send(method, url, body, allowed=(201, 202))
+        answer = self._client.act(method, url, body, allowed=(201, 202))
         document = mapped(self._client.json(answer))
         if not isinstance(document.get("id"), (str, int)):
             self._client.fail(url, "answers without an id", "check that it is Run:ai's control plane")

@@ -73,7 +73,8 @@ class Plan:
             for change in [*self.changes, self.manifest] if self.changed else []:
                 target = self.root / change.path
                 if change.after is None:
-                    target.unlink(missing_ok=True)
+                    with contextlib.suppress(FileNotFoundError):
+                        atomic.remove(str(target))
                     # The root is never empty: it has the manifest, which listed the file.
                     with contextlib.suppress(OSError):
                         os.removedirs(target.parent)

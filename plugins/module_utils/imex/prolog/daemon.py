@@ -32,7 +32,7 @@ _LOG_TAIL = 64 * 1024
 def start_daemon(deadline: float) -> None:
     read_settings()  # a change of owner with allow_jobs does not wait for this prolog
     left = max(0.5, deadline - time.monotonic())
-    done = child.run(["systemctl", "start", UNIT], left)
+    done = child.run(["systemctl", "start", UNIT], left, acts=True)
     if done.timed_out:
         raise Failure(with_log(f"{UNIT} did not start within {left:.0f} s"))
     if done.rc != 0:
@@ -54,7 +54,7 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
     if len(unmanaged) == len(running):
         return
     # systemd kills it after stop_wait; a process that is left then hangs in the kernel.
-    done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
+    done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10, acts=True)
     left = [pid for pid, own in daemons() if own]
     if left:
         raise DaemonLeft(f"{UNIT} could not be stopped (process {left[0]} is left); reboot the tray")

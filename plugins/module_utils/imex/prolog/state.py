@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic, child, hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import formats
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
@@ -219,6 +219,7 @@ def write_text(path: str, text: str) -> None:
 def remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+        actions.record(f"remove {path}")
 
 
 @contextlib.contextmanager

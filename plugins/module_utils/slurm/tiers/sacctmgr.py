@@ -42,7 +42,7 @@ class Sacctmgr:
 
     def run(self, arguments: Sequence[str]) -> str:
         """Run a changing command; its error, empty on success."""
-        result = self.slurm.call("sacctmgr", "-i", "-Q", *arguments)
+        result = self.slurm.call("sacctmgr", "-i", "-Q", *arguments, acts=True)
         return "" if result.rc == 0 and not result.timed_out else _short(result.reason) or "it failed"
 
 

@@ -410,11 +410,15 @@ def test_only_a_change_of_health_is_a_change(site: Site) -> None:
 
 def test_check_mode_writes_nothing_and_reports_all(new_site: Site) -> None:
     would = new_site.discover(check=True, diff=True, accept="gates")
-    assert would["changed"] is True
+    assert (would["changed"], would["actions"]) == (True, [])
     assert "would be accepted into" in str(would)
     assert new_site.files() == {}
     did = new_site.discover(diff=True, accept="gates")
     assert would["diff"] == did["diff"]
+    assert [row.split()[:2] for row in did["actions"] if row.split()[0] == "write"] == [
+        ["write", str(new_site.path)],
+        ["write", str(new_site.sibling("state.json"))],
+    ]
     before = new_site.files()
     new_site.move("r01t01")
     sha256 = new_site.discover()["sha256"]

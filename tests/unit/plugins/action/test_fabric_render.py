@@ -53,9 +53,11 @@ def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
     first = bench.render()
     assert first["changed"]
     folders = Counter(path.partition("/")[0] for path in first["files"])
+    assert {row.split()[1] for row in first["actions"]} == {str(bench.out / path) for path in bench.tree()}
     assert folders == {"imex": 3, "kubernetes": 17, "metrics": 1, "report": 1, "slurm": 2}
     before = {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()}
-    assert not bench.render()["changed"]
+    again = bench.render()
+    assert (again["changed"], again["actions"]) == (False, [])
     assert {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()} == before
     assert set(before) == {*first["files"], ".fabric_render.json"}
     rendered = bench.tree()
@@ -70,7 +72,7 @@ def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
 
 def test_check_mode_reports_the_same_and_writes_nothing(bench: Bench) -> None:
     planned = bench.render(check=True, diff=True)
-    assert planned["changed"]
+    assert (planned["changed"], planned["actions"]) == (True, [])
     assert not bench.out.exists()
     assert planned["diff"] == bench.render(diff=True)["diff"]
     assert not bench.render(check=True)["changed"]

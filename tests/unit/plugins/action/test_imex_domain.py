@@ -132,7 +132,7 @@ def test_check_mode_before_anything_was_accepted_warns(run: Any) -> None:
     assert "does not exist yet" in result["warnings"][0]
 
 
-UNCHANGED: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+UNCHANGED: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "actions": []}
 # What an unchanged tray returns in any phase but inspect, without facts of its own.
 ROW: dict[str, Any] = {"facts": facts(0, 2), "running": True, "sha256": None, "reload": False, "started": False}
 # What the controller makes of its report.

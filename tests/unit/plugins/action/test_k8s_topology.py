@@ -119,6 +119,8 @@ def test_runai_is_configured_without_showing_its_token(tmp_path: Path, run_actio
     assert [row["action"] for row in checked["changes"]] == ["create", "create"]
     assert (checked["changes"], checked["diff"]) == (done["changes"], done["diff"])
     assert (done["changed"], again["changed"]) == (True, False)
+    posts = [f"POST {server.url}/api/v1/{name} (HTTP 201)" for name in ("network-topologies", "node-pools")]
+    assert (checked["actions"], done["actions"], again["actions"]) == ([], posts, [])
     (_post, _path, topology), (_post2, _path2, pool) = standin.changes
     levels = ["nvidia.com/gpu.clique", "kubernetes.io/hostname"]
     assert topology == {"name": "nvlink", "clusterId": runai_standin.CLUSTER, "levels": levels}

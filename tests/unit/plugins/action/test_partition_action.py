@@ -44,9 +44,12 @@ def run(tmp_path: Path, run_action: Any) -> Any:
 
 
 def test_a_step_that_fails_ends_the_run_without_its_mark(run: Any) -> None:
-    with pytest.raises(AnsibleActionFail, match="it hangs; the trays stay drained"):
+    before = os.path.getsize(run.journal)
+    with pytest.raises(AnsibleActionFail, match="it hangs; the trays stay drained") as caught:
         run(state="ended", step="drain", results=[{"failed": True, "msg": "it hangs"}])
     assert storage.held(run.journal) == ""
+    added = os.path.getsize(run.journal) - before - 1
+    assert caught.value.result["actions"] == [f"append {added} bytes to {run.journal}"]
 
 
 def test_pods_that_never_end_leave_no_mark(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

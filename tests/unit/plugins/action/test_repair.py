@@ -89,7 +89,8 @@ def test_without_apply_and_in_check_mode_nothing_is_written(site: Site, tmp_path
     (tmp_path / "plan.json").write_text("[]\n")
     site.plan(apply=False, path=str(tmp_path / "plan.json"))
     assert "brake" in (tmp_path / "plan.json").read_text(), "an empty plan is replaced too"
-    assert site.plan(check=True, path=str(tmp_path / "check.json"))["trays"] == []
+    checked = site.plan(check=True, path=str(tmp_path / "check.json"))
+    assert (checked["trays"], checked["actions"]) == ([], [])
     assert not (tmp_path / "check.json").exists()
     assert not site.ledger.exists()
 
@@ -97,6 +98,7 @@ def test_without_apply_and_in_check_mode_nothing_is_written(site: Site, tmp_path
 def test_an_incident_is_closed_after_all_its_steps_and_not_opened_again(site: Site, tmp_path: Path) -> None:
     plan = site.plan()
     assert plan["trays"] == [TRAY]
+    assert plan["actions"] == [f"append {site.ledger.stat().st_size - 1} bytes to {site.ledger}"]
     (incident,) = {row["incident"] for row in plan["plan"]}
     (row,) = site.step(plan["plan"], "drain", results=[])
     assert (row["node"], row["reason"]) == (TRAY, f"repair {incident}")

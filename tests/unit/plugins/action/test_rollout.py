@@ -119,5 +119,6 @@ def test_no_tray_of_a_clique_that_did_not_start_has_passed(run: Any) -> None:
 def test_a_rollout_marks_its_run_until_it_is_reported(run: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "fabric.rollout")
     assert storage.held(path).startswith(f"pid {os.getppid()} on ")
-    run("localhost", state="reported", fail=False)
+    reported = run("localhost", state="reported", fail=False)
     assert storage.held(path) == ""
+    assert [row.partition(" (")[0] for row in reported["actions"]] == [f"write {tmp_path}/left.json"]

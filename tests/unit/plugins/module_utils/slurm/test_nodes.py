@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clique_test, nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
@@ -64,6 +65,7 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
     fails = 'case "$*" in *r01t03*) echo "no GPU" >&2; exit 9;; esac'
     counted = f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$"
     slurm_fake.programs(programs.folder, srun=f"{counted}; {fails}")
+    actions.begin()
     outcome = nodes.resume(programs.slurm(), NAMES, WHY, nodes.Test(("nvidia-smi", "-q"), timeout=60), check=False)
     assert outcome.failed_tests == {"r01t03": "its test nvidia-smi failed (no GPU)"}
     assert outcome.changes == [f"{name}: resumed" for name in NAMES if name not in outcome.failed_tests]
@@ -73,6 +75,12 @@ def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(program
     assert undrained == "update nodename=r01t[01-18] state=undrain"
     assert drained == f"update nodename=r01t03 state=drain reason={nodes.UNPROVEN}"
     assert gone.startswith("delete ReservationName=nvlink_test_")
+    done = [row.partition(f"{programs.folder}/")[2] for row in actions.done()]
+    assert [row.partition(" ")[0] for row in done] == ["scontrol"] * 2 + ["srun"] * len(NAMES) + ["scontrol"] * 2
+    assert done[1] == f"scontrol {undrained}".replace("nodename=r01t[01-18]", "'nodename=r01t[01-18]'")
+    (failed,) = (row for row in done if row.endswith("(failed, rc 9)"))
+    assert "r01t03" in failed
+    assert failed.endswith(" -- nvidia-smi (failed, rc 9)"), "arguments of the site's program are not listed"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, host
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions, atomic, host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, live, programs, transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm
@@ -91,6 +91,10 @@ def change(
     return transaction.Transaction(client, str(slurm.conf_dir), {str(slurm.file): data}, **options)  # type: ignore[arg-type]
 
 
+def reconfigure(slurm: FakeSlurm) -> str:
+    return f"run {slurm.bin_dir}/scontrol reconfigure"
+
+
 def failure(transaction: transaction.Transaction) -> str:
     with pytest.raises(SlurmError) as caught:
         transaction.apply()
@@ -98,8 +102,10 @@ def failure(transaction: transaction.Transaction) -> str:
 
 
 def test_a_change_is_written_loaded_and_read_back(slurm: FakeSlurm) -> None:
+    actions.begin()
     change(slurm).apply()
     assert (slurm.file.read_bytes(), slurm.runs()) == (NEW, NEW.decode())
+    assert [row.partition(" (")[0] for row in actions.done()] == [f"write {slurm.file}", reconfigure(slurm)]
     assert Path(f"{slurm.file}.previous").read_bytes() == OLD
 
 
@@ -114,11 +120,16 @@ def test_a_refused_change_is_restored_with_the_reason_of_the_log(
     slurm: FakeSlurm, data: bytes | None, keep: str
 ) -> None:
     slurm.on_reconfigure(f"echo '[x] fatal: bad block' >> {slurm.log}; exit 1", times=1)
+    actions.begin()
     assert failure(change(slurm, data, keep=keep)) == (
         "slurmctld refused the new topology (bad block); the old files were restored, and slurmctld runs as before."
     )
     assert (slurm.file.read_bytes(), slurm.runs()) == (OLD, OLD.decode())
     assert sorted(os.listdir(slurm.conf_dir)) == ["slurm.conf", "topology.conf"]
+    first, *others = actions.done()
+    assert first.startswith(f"{'write' if data else 'remove'} {slurm.file}")
+    refused = f"{reconfigure(slurm)} (failed, rc 1)"
+    assert others == [refused, f"restore {slurm.file}", reconfigure(slurm)]
 
 
 def test_another_running_state_than_the_written_one_is_restored(slurm: FakeSlurm) -> None:

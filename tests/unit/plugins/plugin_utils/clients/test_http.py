@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
 
@@ -153,6 +154,20 @@ def test_a_post_is_sent_once() -> None:
     ):
         client(server.url).send("POST", server.url, {"a": 1})
     assert [(request.method, request.body) for request in server.requests] == [("POST", b'{"a": 1}')]
+
+
+def test_a_request_that_changes_something_is_an_action_without_query_and_token() -> None:
+    actions.begin()
+    statuses = iter((200, 409))
+    with served(lambda _request, reply: reply.json({}, next(statuses))) as server:
+        http_client = client(server.url, token=SECRET)
+        http_client.act("PATCH", f"{server.url}/nodes/{SECRET}?key={SECRET}", {"a": SECRET})
+        with pytest.raises(http.HttpError):
+            http_client.act("DELETE", f"{server.url}/nodes/b", None)
+    with pytest.raises(http.HttpError):
+        http_client.act("POST", f"{server.url}/c", {})
+    asked = [("PATCH", "nodes/***", "HTTP 200"), ("DELETE", "nodes/b", "HTTP 409"), ("POST", "c", "no answer")]
+    assert actions.done() == [f"{method} {server.url}/{path} ({end})" for method, path, end in asked]
 
 
 def patched(http_client: http.Client, url: str) -> http.Answer:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch as standin
@@ -139,6 +141,7 @@ def test_a_connection_lost_after_the_request_is_unknown_and_is_not_sent_again(ra
     outcome = client.act("/sdn/partition/1", nvue.CREATE, {"name": "a"}, 10)
     assert outcome.state == nvue.UNKNOWN
     assert "gave no complete answer in 0.5 seconds" in outcome.reason
+    assert re.fullmatch(r"POST https?://[^/]*/nvue_v1/sdn/partition/1 \(no answer\)", actions.done()[-1])
     # It completed all the same, once.
     until(rack, {1: 0, 32766: 16})
 
