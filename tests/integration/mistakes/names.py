@@ -55,6 +55,10 @@ MISTAKES = [
         "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
     ),
     Mistake(
+        "rackscale.nvlink.drain --tags spares -e spares_active=1 -e drain_trays=r01t01",
+        "drain_trays: --tags spares does not read it; leave the tag or drain_trays out.",
+    ),
+    Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",
         "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
         long=True,
