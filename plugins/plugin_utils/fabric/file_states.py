@@ -286,7 +286,7 @@ def _accepted_by_gates(files: Files, placement: Placement) -> Result:
     return {
         "changed": True,
         "sha256": sha256,
-        "msg": f"accepted into {files.path} with sha256 {sha256}{files.to_sign()}",
+        "msg": f"{'would be accepted' if files.dry else 'accepted'} into {files.path} with sha256 {sha256}{files.to_sign()}",
     }
 
 

@@ -414,6 +414,8 @@ def test_check_mode_writes_nothing_and_reports_all(new_site: Site) -> None:
     assert new_site.files() == {}
     did = new_site.discover(diff=True, accept="gates")
     assert would["diff"] == did["diff"]
+    path = f"accepted into {new_site.path} with sha256 {did['sha256']}"
+    assert ("would be " + path in would["msg"], "would be" in did["msg"]) == (True, False)
     before = new_site.files()
     new_site.move("r01t01")
     sha256 = new_site.discover()["sha256"]
