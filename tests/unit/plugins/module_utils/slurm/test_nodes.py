@@ -321,6 +321,15 @@ def with_spares(folder: Path, refused: str = "nothing") -> Slurm:
     return slurm_fake.programs(folder, scontrol=scontrol, squeue="exit 0")
 
 
+def test_a_drained_spare_does_not_become_active(tmp_path: Path) -> None:
+    slurm = with_spares(tmp_path)
+    (tmp_path / "nodes").write_text(
+        "NodeName=r01t01 State=IDLE\nNodeName=r01t02 State=IDLE+DRAIN\nNodeName=r01t03 State=IDLE\n"
+    )
+    outcome = spares.keep(slurm, {"r01": ["r01t01", "r01t02", "r01t03"]}, 1, "root")
+    assert outcome.changes[0] == "nvlink_spare_r01: r01t02 is out of service and no spare now"
+
+
 def test_a_spare_that_becomes_active_leaves_its_reservation(tmp_path: Path) -> None:
     """And the reservation of a block that the fabric file no longer has is deleted."""
     outcome = spares.keep(with_spares(tmp_path), {"r01": ["r01t01", "r01t02", "r01t03"]}, 2, "root")
