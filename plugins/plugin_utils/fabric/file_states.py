@@ -283,10 +283,11 @@ def _unchanged(files: Files) -> Result:
 def _accepted_by_gates(files: Files, placement: Placement) -> Result:
     sha256 = files.write_fabric(placement.fabric, "gates")
     files.drop_proposal()
+    accepted = "would be accepted" if files.dry else "accepted"
     return {
         "changed": True,
         "sha256": sha256,
-        "msg": f"{'would be accepted' if files.dry else 'accepted'} into {files.path} with sha256 {sha256}{files.to_sign()}",
+        "msg": f"{accepted} into {files.path} with sha256 {sha256}{files.to_sign()}",
     }
 
 

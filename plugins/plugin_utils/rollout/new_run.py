@@ -59,6 +59,10 @@ def plan(
     # Ansible removes no host from a group, and the order of the group is that of the waves.
     if earlier and list(earlier) != trays:
         raise RolloutError(f"rollout {rollout}: another one of this run has other trays; run them by two commands")
+    # The other trays of their cliques stay drained as a person or another playbook has drained them.
+    settings["any_reason"] = (
+        sorted(fabric.trays_of(options["trays"] or "") or trays) if settings.get("any_reason") else []
+    )
     given = options["progress_file"]
     file = absolute(given) if given else progress_file.default_path(path, rollout)
     settings["acknowledged"] = sorted(acknowledging.current(path, options["state_dir"], now))

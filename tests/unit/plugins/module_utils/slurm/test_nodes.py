@@ -81,14 +81,15 @@ def test_a_failed_test_keeps_who_drained_a_tray_when_and_why(programs: Programs,
     slurm_fake.programs(programs.folder, srun="exit 9")
     resume = functools.partial(nodes.resume, programs.slurm(), NAMES[:1], WHY)
     assert resume(nodes.Test(), check=True).drained_by_others == {"r01t01": reason}
-    assert resume(nodes.Test(("true",)), check=False, any_reason=True).failed_tests.keys() == {"r01t01"}
+    assert resume(nodes.Test(("true",)), check=False, any_reason=NAMES[:1]).failed_tests.keys() == {"r01t01"}
     when = "op@2026-11-20T09:00:00" if "by" in reason else "root@2026-11-21T15:10:00"
     kept = f"nvlink: dead : drained by {when}, test failed"
     assert programs.updates[-2] == f"update nodename=r01t01 state=drain reason={kept}"
     programs.nodes(reason=kept)
-    assert resume(nodes.Test(), check=True, any_reason=True).changes == ["r01t01: resumed"]
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[:1]).changes == ["r01t01: resumed"]
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[1:]).drained_by_others == {"r01t01": kept}
     programs.nodes(reason="broken fan")
-    assert resume(nodes.Test(), check=True, any_reason=True).drained_by_others == {"r01t01": "broken fan"}
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[:1]).drained_by_others == {"r01t01": "broken fan"}
 
 
 def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
