@@ -448,7 +448,7 @@ def of_tray(evidence: Evidence, name: str, health: Health | None = None) -> Answ
     where = f"{name} of block {block}" if block else name
     if is_away(node):
         todo = f"scontrol update NodeName={name} State=RESUME, once it is repaired"
-        if known or node.reason.startswith(OURS):
+        if known or not node.drained or node.reason.startswith(OURS):
             # It tests the tray before jobs run there, which scontrol does not.
             remedy = clean(known.get("remedy", "")).rstrip(".") or "repair it"
             todo = f"{remedy}, then ansible-playbook rackscale.nvlink.resume -e resume_trays={name}"

@@ -243,12 +243,13 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     resume = "ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t01."
     gone_since = "r01t01 of block r01 is drained: nvlink, since 2026-11-29 03:00, by root"
     assert answer.sentence == f"{gone_since}; Reset GPU 2, then {resume}"
-    # A playbook has drained it, or a person, and verify knows nothing of it.
-    for reason, todo in (
-        ("nvlink: broken", f"repair it, then {resume}"),
-        ("GPU 2", "scontrol update NodeName=r01t01 State=RESUME, once it is repaired."),
+    # A playbook has drained it, a person, or nobody, and verify knows nothing of it.
+    for state, reason, todo in (
+        ("DOWN DRAIN", "nvlink: broken", f"repair it, then {resume}"),
+        ("DOWN DRAIN", "GPU 2", "scontrol update NodeName=r01t01 State=RESUME, once it is repaired."),
+        ("DOWN NOT_RESPONDING", "Not responding", f"repair it, then {resume}"),
     ):
-        evidence = cluster(trays={"r01t01": Node(frozenset(("DOWN", "DRAIN")), reason)})
+        evidence = cluster(trays={"r01t01": Node(frozenset(state.split()), reason)})
         assert situations.of_tray(evidence, "r01t01").sentence.endswith(f"{reason}; {todo}")
     # Without blocks in Slurm those of the summary say where NVLink ends.
     evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), cliques=summary.blocks(str(tmp_path)))
