@@ -89,7 +89,8 @@ class ActionModule(ControllerAction):
         self._write(run, rollout, now)
         path, state_dir = settings["files"]
         if state == "finished" and settings.get("any_reason"):
-            acknowledging.change(path, state_dir, result["resumed"], None, now, self._task.check_mode)
+            resumed = [name for name in result["resumed"] if name in settings["any_reason"]]
+            acknowledging.change(path, state_dir, resumed, None, now, self._task.check_mode)
         if state in ("reported", "summarized"):
             storage.unmark(progress_file.marked(path, state_dir), os.getppid())
         return self._of_site(options, result) if state == "summarized" else result

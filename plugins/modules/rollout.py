@@ -259,6 +259,12 @@ nodes:
   type: list
   elements: str
   sample: [r01t01, r01t02]
+any_reason:
+  description: Those of RV(nodes) that the run names, which are resumed whichever playbook has drained them.
+  returned: with O(state=evaluated)
+  type: list
+  elements: str
+  sample: [r01t02]
 passed:
   description: Whether the tray has passed.
   returned: with O(state=passed) and O(state=failed)

@@ -52,10 +52,11 @@ options:
     type: str
   any_reason:
     description:
-      - Whether O(state=resumed) also resumes nodes that were drained for another reason that begins with C(nvlink:).
-        One whose test fails keeps that reason, with who drained it and when.
-    type: bool
-    default: false
+      - The nodes of O(nodes) that O(state=resumed) also resumes where they were drained for another reason that begins
+        with C(nvlink:). One whose test fails keeps that reason, with who drained it and when.
+    type: list
+    elements: str
+    default: []
     version_added: 1.1.0
   wait:
     description:
@@ -263,7 +264,7 @@ ARGUMENTS: dict[str, Specification] = {
     "reason": {"type": "str"},
     "wait": {"type": "float", "default": 0},
     "unless_up": {"type": "bool", "default": False},
-    "any_reason": {"type": "bool", "default": False},
+    "any_reason": {"type": "list", "elements": "str", "default": []},
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
     "test_timeout": {"type": "float", "default": 120},

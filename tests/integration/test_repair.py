@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of docs/repair.md: broken trays leave service, and return tested, as the spares of their block."""
+"""The commands of docs/repair.md and docs/day-two/night.md: broken trays leave service, return as spares."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from nvlab import imex
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 PAGE = "docs/repair.md"
+NIGHT = "docs/day-two/night.md"
 SCENARIO = """\
 suite: forky
 slurm:
@@ -159,7 +160,8 @@ def test_broken_trays_are_repaired(site: Repaired) -> None:
 
     before = site.snapshot()
     output = site.timed(dry)
-    for part in ("(r01t02): reset_gpu for recovery_action", "taken it out of service (broken fan)"):
+    parts = ("(r01t02): reset_gpu for recovery_action", "taken it out of service (broken fan)", "-e repair_apply=true.")
+    for part in parts:
         assert part in output
     assert (site.snapshot(), site.tickets.got, site.lines) == (before, [], [])
 
@@ -251,6 +253,41 @@ def test_a_tray_without_power_returns(site: Repaired) -> None:
     assert site.drained() == {"r02t01": "broken fan"}
     assert spares(site) == {"r01": "r01t03"}
     print(site.timeline("r01t03"))
+
+
+def test_a_person_replaces_a_tray_that_died_at_night(site: Repaired) -> None:
+    explain, spare, until, verify, resume, commit, reserve, _again = pages.commands(NIGHT)
+    if not (site.folder / "fabric.json").exists():
+        site.type(pages.commands(ENTRY)[0])
+        site.type(reserve)
+    site.racks.set("r02t01", "gpu0.recovery_action=none")
+    drained = site.drained()
+    site.type("git add -A && git commit -qm 'The fabric'")
+    site.racks.stop("r01t02")
+    site.reported = ""
+    wait_until(
+        lambda: "DOWN" in site.racks.exec("ctl", "scontrol", "show", "node", "r01t02").stdout, "Slurm misses it", 90
+    )
+    site.timed(explain)
+    # It needs the spare.
+    job = site.racks.exec(
+        "ctl", "sbatch", "--parsable", "-N3", "-wr01t[01,03-04]", "--wrap=srun sleep 900"
+    ).stdout.strip()
+    for command in (spare, until, verify):
+        site.timed(command)
+    assert job in site.racks.exec("ctl", "squeue", "-h", "-tR", "-o%i").stdout
+    assert (site.drained()["r01t02"], spares(site)) == ("nvlink: broken", {})
+    before = site.fabric["trays"]["r01t02"]
+    site.start("r01t02")
+    site.racks.set("r01t02", "gpu0.gpu_uuid=GPU-11111111-0000-4000-8000-000000000000")
+    for command in (resume, commit, reserve, explain):
+        site.timed(command)
+    assert (spares(site), site.drained()) == ({"r01": "r01t02"}, drained)
+    after = site.fabric["trays"]["r01t02"]
+    assert after["gpu_uuids"] != before["gpu_uuids"]
+    assert (after["clique"], after["imex_address"]) == (before["clique"], before["imex_address"])
+    assert job in site.racks.exec("ctl", "squeue", "-h", "-tR", "-o%i").stdout, "the job has run on"
+    assert site.missing(NIGHT) == [], site.reported
 
 
 def test_a_hostile_tray_gets_no_other_one_drained(site: Repaired) -> None:

@@ -49,6 +49,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     seconds_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Health
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -446,8 +447,12 @@ def of_tray(evidence: Evidence, name: str, health: Health | None = None) -> Answ
     rows = [Row("on it", len(on), None, (jobs,), sentences.latest(on))] if on else []
     where = f"{name} of block {block}" if block else name
     if is_away(node):
-        remedy = clean(known.get("remedy", "")) or f"scontrol update NodeName={name} State=RESUME, once it is repaired"
-        sentence = f"{where} is {sentences.state(node)}; {remedy.rstrip('.')}."
+        todo = f"scontrol update NodeName={name} State=RESUME, once it is repaired"
+        if known or not node.drained or node.reason.startswith(OURS):
+            # It tests the tray before jobs run there, which scontrol does not.
+            remedy = clean(known.get("remedy", "")).rstrip(".") or "repair it"
+            todo = f"{remedy}, then ansible-playbook rackscale.nvlink.resume -e resume_trays={name}"
+        sentence = f"{where} is {sentences.state(node)}; {todo}."
         return Answer("tray", name, OPERATOR, sentence, tuple(rows))
     in_use = f"runs {jobs}" if on else f"is kept by reservation {summarize(kept)}" if kept else "is idle"
     since = f" since {when(known['since'])}" if known.get("since") else ""

@@ -14,7 +14,7 @@ include a drained node). The reservation ends by itself if the run is killed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, node_names
@@ -143,10 +143,13 @@ def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     )
 
 
-def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool, any_reason: bool = False) -> Outcome:
+def resume(
+    slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool, any_reason: Collection[str] = ()
+) -> Outcome:
     """Resume nodes that were drained for this reason or after a failed test, each once its test has passed.
 
-    any_reason: or for another reason of this collection, which a node keeps whose test fails.
+    any_reason: those of them that are resumed for another reason of this collection too, which one keeps whose test
+    fails.
     """
     known = survey(slurm, names)
     outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
@@ -154,7 +157,7 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
     mine = [
         name
         for name, node in drained.items()
-        if node.cause in (why, UNPROVEN) or (any_reason and node.cause.startswith(OURS))
+        if node.cause in (why, UNPROVEN) or (name in any_reason and node.cause.startswith(OURS))
     ]
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and (test.command or test.together) and not check:

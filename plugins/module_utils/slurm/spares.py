@@ -31,13 +31,15 @@ _UNAVAILABLE = rules.UNAVAILABLE - rules.RESERVED
 class Change:
     """The nodes of a block's reservation before and after; without nodes after, it is deleted.
 
-    ``users``: who may use it before the change, empty where it does not exist.
+    ``users``: who may use it before the change, empty where it does not exist. ``out``: the nodes before that are
+    drained or down.
     """
 
     name: str
     before: tuple[str, ...]
     after: tuple[str, ...]
     users: str = ""
+    out: tuple[str, ...] = ()
 
 
 def choose(
@@ -103,7 +105,8 @@ def plan(
         before, users = existing.pop(name, ((), ""))
         after = choose(members, known, before, busy, active, unfit, returned) if active else ()
         if set(before) != set(after):
-            changes.append(Change(name, before, after, users))
+            out = tuple(node for node in before if node in known and known[node].words & _UNAVAILABLE)
+            changes.append(Change(name, before, after, users, out))
     # Blocks that the fabric file no longer has.
     changes += [Change(name, before, (), users) for name, (before, users) in existing.items()]
     return changes
@@ -150,11 +153,14 @@ def _apply(slurm: Slurm, change: Change, user: str) -> None:
 
 def describe(change: Change) -> str:
     """One line of the diff."""
-    released = [name for name in change.before if name not in change.after]
+    released = [name for name in change.before if name not in change.after and name not in change.out]
+    out = [name for name in change.out if name not in change.after]
     reserved = [name for name in change.after if name not in change.before]
     parts = []
     if reserved:
         parts.append(f"{fold(reserved)} {'becomes a spare' if len(reserved) == 1 else 'become spares'}")
     if released:
         parts.append(f"{fold(released)} {'becomes' if len(released) == 1 else 'become'} active")
+    if out:
+        parts.append(f"{fold(out)} {'is' if len(out) == 1 else 'are'} out of service and no spare now")
     return f"{change.name}: {', '.join(parts)}"

@@ -302,8 +302,7 @@ _DOMAINS = Symptom("ComputeDomains or the DRA driver do not work", KUBERNETES)
 TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     (_NO_ANSWER, ERROR): {
         "tray_unreachable": "A tray could not be reached, as when it is off, or its network or sshd is down, so no job"
-        " may run there (for discover and IMEX, which keep its place, a warning); bring it up, then run the playbook"
-        " again",
+        " may run there (for discover and IMEX, which keep its place, a warning); bring it up",
         "tray_facts_foreign": "The facts of a host set a variable that only the site may set; find out what sets it: a"
         " compromised host, or a cacheable fact of the site's own; delete the host's facts",
         "tray_subset_failed": "The subset {subset} of this tray could not be read ({error}); run fabric_facts with"

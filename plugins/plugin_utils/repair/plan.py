@@ -250,7 +250,7 @@ def not_yet(one: Incident, is_faulty: bool, checked_at: datetime, reset: datetim
     last = max(when(one.at[step]) for step in ("open", "action") if step in one.at)
     by_person = (reset or _NEVER) > when(one.at["open"])
     if checked_at <= last:
-        return "the verdict is older than the last step on it"
+        return "the verdict is older than the last step on it; run verify again"
     if is_faulty:
         return "verify still reports an error of it"
     if one.steps.get("action") == DONE or by_person:

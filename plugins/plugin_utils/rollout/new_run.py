@@ -61,6 +61,10 @@ def plan(
         raise RolloutError(
             f"rollout {rollout}: this run has a rollout of other trays already; run this one by a command of its own"
         )
+    # The other trays of their cliques stay drained as a person or another playbook has drained them.
+    settings["any_reason"] = (
+        sorted(fabric.trays_of(options["trays"] or "") or trays) if settings.get("any_reason") else []
+    )
     given = options["progress_file"]
     file = absolute(given) if given else progress_file.default_path(path, rollout)
     settings["acknowledged"] = sorted(acknowledging.current(path, options["state_dir"], now))

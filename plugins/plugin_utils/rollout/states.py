@@ -84,8 +84,10 @@ def selected(run: Record, task: Task) -> Result:
 
 
 def evaluated(run: Record, task: Task) -> Result:
+    """`nodes` are tested, and `any_reason` of them resumed whichever playbook has drained them."""
     # Only selected trays: an earlier run may have left others drained with the same reason.
-    return {"nodes": run.nodes(_passed(run, task.rows(run.selected)))}
+    trays, named = _passed(run, task.rows(run.selected)), task.settings.get("any_reason", ())
+    return {"nodes": run.nodes(trays), "any_reason": run.nodes([tray for tray in trays if tray in named])}
 
 
 def finished(run: Record, task: Task) -> Result:

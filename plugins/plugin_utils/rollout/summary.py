@@ -28,7 +28,9 @@ def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
         "spares_absent": f"No block has spare trays: {reservations}",
         "spares_present": f"Up to {active} of each of {blocks} run jobs, the others are spares: {reservations}",
     }
-    return [f"{sentences[arguments['state']]}.", *changes, *(result.get("untested") or ())]
+    others = result.get("drained_by_others") or {} if arguments["state"] == "resumed" else {}
+    kept = [f"{node}: stays drained ({reason})" for node, reason in others.items()]
+    return [f"{sentences[arguments['state']]}.", *changes, *kept, *(result.get("untested") or ())]
 
 
 def _drained(given: Sequence[str], result: Result, changes: list[str], check: bool) -> list[str]:

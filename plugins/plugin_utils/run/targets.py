@@ -115,7 +115,7 @@ def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str
 def wrong_parts(
     playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str]], extra: Collection[str]
 ) -> Iterator[str]:
-    """One sentence for each part that runs alone and other tags leave out, and for each variable without its tag.
+    """One sentence for each part that other tags leave out, and for each variable that the chosen part does not read.
 
     playbooks, given: as of wrong_tags. extra: the names of the extra variables.
     """
@@ -123,6 +123,11 @@ def wrong_parts(
     for part in sorted(tag for check in CHECKS.values() for tag in check.alone):
         if part in chosen and (len(chosen) > 1 or given["--skip-tags"]):
             yield f"--tags: {part} runs alone; leave the other tags and --skip-tags out"
+        if part in chosen:
+            # Otherwise a run that was to drain a tray would end without a drain, and without an error.
+            owners = [CHECKS[name] for name in playbooks or () if part in TAGS.get(name, ())]
+            names = sorted({name for check in owners for name in check.required if name in extra})
+            yield from (f"{name}: --tags {part} does not read it; leave the tag or {name} out" for name in names)
         if part not in chosen and any(part in TAGS.get(name, ()) for name in playbooks or ()):
             names = sorted(name for name in extra if name.startswith(f"{part}_"))
             yield from (f"{name}: only --tags {part} reads it; add the tag or leave {name} out" for name in names)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, rules
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    HEALTHY,
     PRESENT,
     UNKNOWN,
     Fabric,
@@ -54,7 +55,7 @@ def without_job(texts: Mapping[str, str]) -> set[str]:
 def applied(state: State, fabric: Fabric, texts: Mapping[str, str]) -> State:
     """The state of the trays, where those that get no new job have one of WORDS in place of present.
 
-    texts: tray -> its state in Slurm.
+    A healthy tray whose slurmd does not respond has health unknown. texts: tray -> its state in Slurm.
     """
     found: dict[str, TrayState] = {}
     for tray in fabric.trays.keys() & texts.keys():
@@ -62,5 +63,6 @@ def applied(state: State, fabric: Fabric, texts: Mapping[str, str]) -> State:
         why = rules.UNAVAILABLE.intersection(flags.split("+"))
         if why and now["state"] in (PRESENT, UNKNOWN):
             word = DRAINED if "DRAIN" in why else RESERVED if why <= rules.RESERVED else DOWN
-            found[tray] = {**now, "state": word, "reason": sentence(reason)}
+            health = UNKNOWN if "NOT_RESPONDING" in why and now["health"] == HEALTHY else now["health"]
+            found[tray] = {**now, "state": word, "health": health, "reason": sentence(reason)}
     return replace(state, trays={**state.trays, **found})

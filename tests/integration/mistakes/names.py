@@ -48,11 +48,19 @@ MISTAKES = [
         " mean r0",
     ),
     Mistake("rackscale.nvlink.drain", "drain_trays: is not set; add -e drain_trays=r01t04."),
+    Mistake(
+        "rackscale.nvlink.drain -e drain_trays=r01t01 -e fabric_file=/nope.json",
+        "fabric_file: /nope.json is not a file; correct the path, or run the playbook that writes it first.",
+    ),
     # Parts of a playbook that a tag chooses.
     Mistake("rackscale.nvlink.drain --tags spares", "spares_active: is not set; add -e spares_active=16."),
     Mistake(
         "rackscale.nvlink.drain -e drain_trays=r01t01 -e spares_active=1",
         "spares_active: only --tags spares reads it; add the tag or leave spares_active out.",
+    ),
+    Mistake(
+        "rackscale.nvlink.drain --tags spares -e spares_active=1 -e drain_trays=r01t01",
+        "drain_trays: --tags spares does not read it; leave the tag or drain_trays out.",
     ),
     Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",

@@ -37,8 +37,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any
     settings = {"steps": ["drain", "imex"], "slurm_controller": "ctl", "any_reason": True}
     plan = {"rollout": "imex", "fabric_file": str(path), "progress_file": str(tmp_path / "left.json")}
 
-    def planned() -> None:
-        hostvars["localhost"]["rollout_plan"] = start("localhost", state="planned", settings=settings, **plan)
+    def planned(**options: Any) -> None:
+        given = {"settings": dict(settings), **plan, **options}
+        hostvars["localhost"]["rollout_plan"] = start("localhost", state="planned", **given)
 
     planned()
     start.planned = planned
@@ -108,6 +109,22 @@ def test_a_tray_in_repair_fails_no_run_and_is_no_more_in_repair_when_it_is_resum
         assert (reported["failed"], reported["trays"]) == (failed, [dead] if failed else [])
         left = json.loads((tmp_path / "fabric.state.json").read_text()).get("acknowledged", {})
         assert list(left) == ([] if failed else ["r01t01"])
+
+
+def test_only_the_named_trays_are_resumed_for_any_reason(run: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "fabric.json")
+    run("localhost", state="acknowledged", fabric_file=path, reason="RMA", until_date="2999-12-24", trays="r01")
+    run.planned(trays="r01t02")
+    run(TRAYS[0], state="started")
+    for tray in TRAYS[:2]:
+        run(tray, state="observed", due=True)
+    run(TRAYS[0], state="selected")
+    for tray in TRAYS[:2]:
+        run(tray, state="passed")
+    evaluated = run(TRAYS[0], state="evaluated")
+    assert (evaluated["nodes"], evaluated["any_reason"]) == (["r01t01", "r01t02"], ["r01t02"])
+    run(TRAYS[0], state="finished")
+    assert list(json.loads((tmp_path / "fabric.state.json").read_text())["acknowledged"]) == ["r01t01"]
 
 
 def test_no_tray_of_a_clique_that_did_not_start_has_passed(run: Any) -> None:

@@ -241,7 +241,17 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     assert answer.sentence.endswith(" is in service and is idle, and unhealthy by verify: GPU 2 is lost.")
     gone = Node(frozenset(("IDLE", "DRAIN")), "nvlink", "root@2026-11-29T03:00:00")
     answer = situations.of_tray(cluster(trays={"r01t01": gone}), "r01t01", health)
-    assert answer.sentence == "r01t01 of block r01 is drained: nvlink, since 2026-11-29 03:00, by root; Reset GPU 2."
+    resume = "ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t01."
+    gone_since = "r01t01 of block r01 is drained: nvlink, since 2026-11-29 03:00, by root"
+    assert answer.sentence == f"{gone_since}; Reset GPU 2, then {resume}"
+    # A playbook has drained it, a person, or nobody, and verify knows nothing of it.
+    for state, reason, todo in (
+        ("DOWN DRAIN", "nvlink: broken", f"repair it, then {resume}"),
+        ("DOWN DRAIN", "GPU 2", "scontrol update NodeName=r01t01 State=RESUME, once it is repaired."),
+        ("DOWN NOT_RESPONDING", "Not responding", f"repair it, then {resume}"),
+    ):
+        evidence = cluster(trays={"r01t01": Node(frozenset(state.split()), reason)})
+        assert situations.of_tray(evidence, "r01t01").sentence.endswith(f"{reason}; {todo}")
     # Without blocks in Slurm those of the summary say where NVLink ends.
     evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), cliques=summary.blocks(str(tmp_path)))
     assert "NVLink ends between r01t04 and r02t01" in ask(evidence, "1").sentence

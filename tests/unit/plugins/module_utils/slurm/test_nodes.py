@@ -112,14 +112,15 @@ def test_a_failed_test_keeps_who_drained_a_tray_when_and_why(programs: Programs,
     slurm_fake.programs(programs.folder, srun="exit 9")
     resume = functools.partial(nodes.resume, programs.slurm(), NAMES[:1], WHY)
     assert resume(nodes.Test(), check=True).drained_by_others == {"r01t01": reason}
-    assert resume(nodes.Test(("true",)), check=False, any_reason=True).failed_tests.keys() == {"r01t01"}
+    assert resume(nodes.Test(("true",)), check=False, any_reason=NAMES[:1]).failed_tests.keys() == {"r01t01"}
     when = "op@2026-11-20T09:00:00" if "by" in reason else "root@2026-11-21T15:10:00"
     kept = f"nvlink: dead : drained by {when}, test failed"
     assert programs.updates[-2] == f"update nodename=r01t01 state=drain reason={kept}"
     programs.nodes(reason=kept)
-    assert resume(nodes.Test(), check=True, any_reason=True).changes == ["r01t01: resumed"]
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[:1]).changes == ["r01t01: resumed"]
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[1:]).drained_by_others == {"r01t01": kept}
     programs.nodes(reason="broken fan")
-    assert resume(nodes.Test(), check=True, any_reason=True).drained_by_others == {"r01t01": "broken fan"}
+    assert resume(nodes.Test(), check=True, any_reason=NAMES[:1]).drained_by_others == {"r01t01": "broken fan"}
 
 
 def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
@@ -350,6 +351,15 @@ def with_spares(folder: Path, refused: str = "nothing") -> Slurm:
         *) echo "$*" >> {folder}/calls; {refuses} ;;
         esac"""
     return slurm_fake.programs(folder, scontrol=scontrol, squeue="exit 0")
+
+
+def test_a_drained_spare_does_not_become_active(tmp_path: Path) -> None:
+    slurm = with_spares(tmp_path)
+    (tmp_path / "nodes").write_text(
+        "NodeName=r01t01 State=IDLE\nNodeName=r01t02 State=IDLE+DRAIN\nNodeName=r01t03 State=IDLE\n"
+    )
+    outcome = spares.keep(slurm, {"r01": ["r01t01", "r01t02", "r01t03"]}, 1, "root")
+    assert outcome.changes[0] == "nvlink_spare_r01: r01t02 is out of service and no spare now"
 
 
 def test_a_spare_that_becomes_active_leaves_its_reservation(tmp_path: Path) -> None:

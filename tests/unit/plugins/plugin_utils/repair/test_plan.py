@@ -109,7 +109,7 @@ def test_an_older_recovery_does_not_close_a_newer_fault() -> None:
     for minutes in (24, 26):
         made = make([], minutes, lines, idle(**OURS), now=30)
         assert made.rows[0]["steps"] == []
-        assert made.rows[0]["reason"] == "the verdict is older than the last step on it"
+        assert made.rows[0]["reason"] == "the verdict is older than the last step on it; run verify again"
     made = make([failed("driver_missing", "r01t04")], 27, lines, idle(**OURS))
     assert made.rows[0]["steps"] == []
     assert made.rows[0]["reason"] == "verify still reports an error of it"

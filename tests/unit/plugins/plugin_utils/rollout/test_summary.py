@@ -34,7 +34,12 @@ NODES = ["r01t01", "r01t02", "r01t03"]
                 "r01t03: still runs job 18",
             ],
         ),
-        ({"state": "resumed"}, {"changes": ["r01t01: resumed"]}, False, ["1 tray resumed.", "r01t01: resumed"]),
+        (
+            {"state": "resumed"},
+            {"changes": ["r01t01: resumed"], "drained_by_others": {"r01t03": "nvlink: broken"}},
+            False,
+            ["1 tray resumed.", "r01t01: resumed", "r01t03: stays drained (nvlink: broken)"],
+        ),
         (
             {"state": "spares_present", "active": "16", "blocks": [{}, {}]},
             {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},

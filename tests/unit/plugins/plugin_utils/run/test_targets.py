@@ -134,6 +134,10 @@ def test_a_part_runs_alone_and_its_variables_need_its_tag() -> None:
 
     assert wrong(["drain"], ["spares"], [], ["spares_active"]) == []
     assert "only --tags spares reads it; add the tag" in wrong(["drain"], [], [], ["spares_active"])[0]
+    assert wrong(["drain"], ["spares"], [], ["drain_trays", "spares_active"]) == [
+        "drain_trays: --tags spares does not read it; leave the tag or drain_trays out"
+    ]
+    assert wrong(None, ["spares"], [], ["drain_trays"]) == []
     for tags, skip in ((["spares", "all"], []), (["spares"], ["never"])):
         assert wrong(["drain"], tags, skip, []) == [
             "--tags: spares runs alone; leave the other tags and --skip-tags out"

@@ -32,3 +32,19 @@ def test_a_drained_down_or_reserved_tray_gets_no_new_job(flags: str, reason: str
     # What discovery found is the cause; and a tray of which nothing is known may be drained, too.
     assert (found["r01t02"]["state"], found["r01t03"]["state"]) == ("stale", "present")
     assert ("r01t01" in node_states.applied(State(), fabric, texts).trays) is (word != "present")
+
+
+@pytest.mark.parametrize(
+    ("flags", "before", "after"),
+    [
+        ("DOWN+NOT_RESPONDING", "healthy", "unknown"),
+        ("DOWN+DRAIN+NOT_RESPONDING", "healthy", "unknown"),
+        ("DOWN+NOT_RESPONDING", "unhealthy", "unhealthy"),
+        ("IDLE+DRAIN", "healthy", "healthy"),
+    ],
+)
+def test_a_tray_that_does_not_respond_is_not_healthy(flags: str, before: str, after: str) -> None:
+    fabric = fabrics.fabric(racks=1, trays=1)
+    texts = node_states.of_scontrol([f"NodeName=r01t01 State={flags}"], fabric)
+    state = fabrics.state(fabric, r01t01={"health": before})
+    assert node_states.applied(state, fabric, texts).trays["r01t01"]["health"] == after
