@@ -60,8 +60,8 @@ class ActionModule(ControllerAction):
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
         # Prometheus would take what is assumed for the state of the site.
         chosen = [name for name in options["renderers"] if name != "metrics" or not assumed]
-        root = options["render_dir"]
-        result = self._render(fabric, state, {**options, "renderers": chosen}, context) if root else {}
+        made = {**options, "renderers": chosen}
+        result = self._render(fabric, state, made, context) if options["render_dir"] else {}
         if options["domain_map"]:
             drawn = domain_map(fabric, state, context.jobs, width=_width())
             result["domain_map"] = [*drawn, *since.lines(fabric, context)]
@@ -108,8 +108,7 @@ class ActionModule(ControllerAction):
         left_out = (row["message"] for row in rendered.findings if row["code"] in LEFT_OUT)
         if warnings := [*kept, *left_out]:
             result["warnings"] = warnings
-        errors = [finding["message"] for finding in rendered.findings if finding["severity"] == "error"]
-        if errors:
+        if errors := [finding["message"] for finding in rendered.findings if finding["severity"] == "error"]:
             more = f" ({len(errors) - 1} more such findings)" if len(errors) > 1 else ""
             result.update(failed=True, msg=errors[0] + more)
         return result

@@ -30,11 +30,11 @@ SPARES = {"state": "spares_present", "active": 1}
     [
         (TopologyAction, {"fabric_file": "f.json", "blocks": []}, "needs either fabric_file or blocks"),
         (TopologyAction, {}, "needs either fabric_file or blocks: name the fabric file"),
-        (TopologyAction, {"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
+        (TopologyAction, {"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: does not exist"),
         (TiersAction, {}, "missing: fabric_file, tiers|missing: tiers, fabric_file"),
         (TiersAction, {"tiers": [{"name": "a", "groups": ["x"]}], "fabric_file": "f.json"}, "the unknown key 'groups'"),
         (TiersAction, {"tiers": [{"name": "a", "max_time": 14400}]}, r"max_time \(x\) is 14400, write it in quotes"),
-        (TiersAction, {"tiers": [], "fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
+        (TiersAction, {"tiers": [], "fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: does not exist"),
         (NodesAction, SPARES, r"fabric.json: has several Slurm clusters \(alpha, beta\); set slurm_topology_cluster"),
         (NodesAction, {**SPARES, "cluster": "gamma"}, "fabric.json: has no Slurm cluster 'gamma'"),
         (NodesAction, {**SPARES, "blocks": []}, "blocks"),

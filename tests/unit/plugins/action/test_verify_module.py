@@ -31,7 +31,7 @@ def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
     assert checked["text"] == checked["warnings"]
     assert "run discover and accept first" in checked["text"][0]
     assert (checked["changes"], checked["findings"]) == ([], [])
-    with pytest.raises(AnsibleActionFail, match="cannot be read"):
+    with pytest.raises(AnsibleActionFail, match="does not exist; run discover"):
         run_action(ActionModule, **given)
     assert list(tmp_path.iterdir()) == []
 

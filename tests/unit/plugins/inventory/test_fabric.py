@@ -333,7 +333,7 @@ def test_an_error_of_a_file_has_file_and_field(
     assert str(error.value).startswith(f"{path}: ")
     assert set(inventory.groups) == {"all", "ungrouped"}
     (site / "fabric.json").unlink()
-    with pytest.raises(AnsibleParserError, match=r"fabric\.json: cannot be read"):
+    with pytest.raises(AnsibleParserError, match=r"fabric\.json: does not exist; run discover and accept first"):
         parse(FROM_FILE)
 
 

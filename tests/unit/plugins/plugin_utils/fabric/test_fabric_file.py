@@ -183,10 +183,10 @@ def test_an_error_of_invalid_json_has_its_position(data: bytes, sentence: str) -
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("kind", ["missing", "directory"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
-    where = tmp_path if kind == "directory" else tmp_path / "none.json"
-    with pytest.raises(FabricFileError, match=rf"^{where}: cannot be read \("):
+@pytest.mark.parametrize(("name", "why"), [("none.json", "does not exist; run discover"), ("", r"cannot be read \(")])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, why: str) -> None:
+    where = tmp_path / name
+    with pytest.raises(FabricFileError, match=rf"^{where}: {why}"):
         fabric_file.load(str(where))
 
 
