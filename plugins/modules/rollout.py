@@ -37,7 +37,8 @@ options:
         collection, so it ends a step in which modules of others ran.
       - V(passed) and V(failed) record the result of the tray.
       - V(evaluated) returns the nodes of the selected trays that passed, V(finished) ends the wave.
-      - V(reported) ends the run. It fails if a clique is unfinished.
+      - V(reported) ends the run. It fails if a clique is unfinished. A run that names trays, by O(trays) or C(--limit)
+        and without O(resume), does not fail for other cliques that an earlier run left; RV(text) has a line of them.
       - V(summarized) ends a run of the playbook C(site), with a rollout or without one. It returns RV(text) and
         RV(failure), and does not fail.
     type: str
@@ -271,7 +272,7 @@ passed:
   type: bool
   sample: true
 unfinished:
-  description: The unfinished cliques.
+  description: The unfinished cliques, for which a run fails.
   returned: with O(state=reported)
   type: list
   elements: str

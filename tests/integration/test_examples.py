@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import OF_OWNER
 
 from .commands import ansible, environment
@@ -80,6 +81,16 @@ def test_the_inventory_of_the_site_has_every_tray_in_a_clique(site: Path) -> Non
     cliques = {name: rows["hosts"] for name, rows in listed.items() if name.startswith("nvlink_clique_")}
     assert {name: len(trays) for name, trays in cliques.items()} == {"nvlink_clique_r01": 18, "nvlink_clique_r02": 18}
     assert sorted(tray for trays in cliques.values() for tray in trays) == sorted(listed["trays"]["hosts"])
+
+
+def test_doctor_has_nothing_to_say_of_the_ansible_cfg(site: Path) -> None:
+    rows = json.loads(in_site(site, "ansible-config", "dump", "--format", "json"))
+    options = {row["name"]: row["value"] for row in rows if "name" in row}
+    unset = [name for name in controller.CONFIG if not options[name]]
+    here = controller.Controller(unset=unset, forks=options["DEFAULT_FORKS"])
+    trays = len(json.loads((site / "fabric.json").read_text())["trays"])
+    found = controller.checks(here, {}, "", trays, 4)
+    assert [row["severity"] for row in found if row["code"] == "ansible_cfg"] == ["ok"]
 
 
 def test_a_playbook_of_the_project_is_one_of_the_collection(site: Path) -> None:

@@ -169,10 +169,10 @@ def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: F
         tree = {"all": {"hosts": dict.fromkeys(TRAYS, LOCAL)}, "slurm_controller": {"hosts": {"ctl": LOCAL}}}
         inventory = fleet.folder / "slurm.json"
         inventory.write_text(json.dumps(tree))
-        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "drain_trays": "r02"}
+        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir)}
         given["slurm_conf_dir"] = str(slurm.conf_dir)
         command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
-        ansible(*command, "rackscale.nvlink.drain")
+        ansible(*command, "rackscale.nvlink.drain", "-e", "drain_trays=r02")
         assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: drain")
         spares = json.dumps({"spares_active": 1, "spares_promote": "r01t02"})
         ansible(*command, "rackscale.nvlink.drain", "--tags", "spares", "-e", spares)

@@ -65,6 +65,9 @@ def plan(
     settings["any_reason"] = (
         sorted(fabric.trays_of(options["trays"] or "") or trays) if settings.get("any_reason") else []
     )
+    # A person names trays by one of both; a run that continues an earlier one has to finish all that it left.
+    named = options["trays"] or len(hosts) < len(groups.get("all", ()))
+    settings["others_may_wait"] = bool(named and not options["resume"])
     given = options["progress_file"]
     file = absolute(given) if given else progress_file.default_path(path, rollout)
     settings["acknowledged"] = sorted(acknowledging.current(path, options["state_dir"], now))

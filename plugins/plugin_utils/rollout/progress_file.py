@@ -84,13 +84,24 @@ def write(path: str, rollout: str, unfinished: Mapping[str, Unfinished], now: st
 
 def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
     """One sentence: the unfinished cliques and how to resume."""
+    return (
+        f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {_cliques(unfinished)}; fix the cause and"
+        f" run it again with -e rollout_resume={path}."
+    )
+
+
+def earlier(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
+    """One sentence of the cliques that an earlier run left unfinished, and this one did not name."""
+    return (
+        f"Rollout {rollout}: unfinished since an earlier run: {_cliques(unfinished)}; to continue, run it for"
+        f" {'this clique' if len(unfinished) == 1 else 'these cliques'} with -e rollout_resume={path}."
+    )
+
+
+def _cliques(unfinished: Mapping[str, Unfinished]) -> str:
     # Failed cliques before pending ones.
     rows = sorted(unfinished.items(), key=lambda item: item[1]["state"] == PENDING)
-    parts = summarize(f"{name} ({_clique(row)})" for name, row in rows)
-    return (
-        f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {parts}; fix the cause and run it"
-        f" again with -e rollout_resume={path}."
-    )
+    return summarize(f"{name} ({_clique(row)})" for name, row in rows)
 
 
 def _clique(row: Unfinished) -> str:

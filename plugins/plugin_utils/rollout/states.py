@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,11 +103,13 @@ def finished(run: Record, task: Task) -> Result:
 
 
 def reported(run: Record, task: Task) -> Result:
-    """At the end of the run: fails if a clique is unfinished."""
+    """At the end of the run: fails if a clique is unfinished, of those alone that a run names."""
     run.finish(task.rows(run.wave))
     # A tray in repair fails no run before its date.
     known = set(task.settings["acknowledged"])
-    left = [name for name, row in run.cliques.items() if not row["trays"] or row["trays"].keys() - known]
+    rows = {name: row for name, row in run.cliques.items() if not row["trays"] or row["trays"].keys() - known}
+    own = {*itertools.chain(*run.waves)} if task.settings["others_may_wait"] else rows.keys()
+    left = [name for name in rows if name in own]
     members = {name: [tray for tray, row in run.trays.items() if row[0] == name] for name in left}
     trays = [tray for name in left for tray in run.cliques[name]["trays"] or members[name]]
     text = summary.of_rollout(task.rollout, run.finished, left, task.check_mode)
@@ -115,6 +118,9 @@ def reported(run: Record, task: Task) -> Result:
     message = f"The rollout {task.rollout} is complete."
     if left:
         message = progress_file.summary(run.cliques, run.progress_file, task.rollout)
+    elif rows:
+        message = progress_file.earlier(rows, run.progress_file, task.rollout)
+        text.append(message)
     is_failed = bool(left) and task.options["fail"]
     return {"failed": is_failed, "unfinished": left, "trays": trays, "text": text, "msg": message}
 

@@ -188,7 +188,8 @@ def stop(name: str, host_name: str, keep_disk: bool = False) -> None:
     else:
         (place / host.DISK).unlink(missing_ok=True)
     host.end_processes(cgroup)
-    deadline = time.monotonic() + 15
+    # The kernel removes the namespaces of all stopped hosts one after the other.
+    deadline = time.monotonic() + 30
     while network.has_link_to(name, host_name):
         if time.monotonic() > deadline:
             raise LabError(f"the network of {host_name} does not end: take the lab down.")

@@ -11,9 +11,16 @@ from pathlib import Path
 
 from . import linux, paths
 
-INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-# A booted host holds about four; there is no cost in a high limit.
-WANTED = 4096
+SYSCTL = Path("/proc/sys")
+# There is no cost in a high limit.
+WANTED = {
+    # A booted host holds about four.
+    "fs/inotify/max_user_instances": 4096,
+    # Entries of ARP in all network namespaces together: each host of a lab may have one for each other host.
+    "net/ipv4/neigh/default/gc_thresh1": 8192,
+    "net/ipv4/neigh/default/gc_thresh2": 16384,
+    "net/ipv4/neigh/default/gc_thresh3": 32768,
+}
 # iproute2 makes this directory a mount point when it makes the first namespace, and leaves it so.
 NETNS = Path("/run/netns")
 
@@ -22,14 +29,20 @@ def _note() -> Path:
     return paths.STATE / "machine.json"
 
 
+def _limits() -> dict[Path, int]:
+    """The files of the limits that this machine has -> the wanted value. In a container there may be none of ARP."""
+    return {SYSCTL / name: wanted for name, wanted in WANTED.items() if (SYSCTL / name).exists()}
+
+
 def prepare_machine() -> None:
     """The caller holds the lock on the state directory."""
     if _note().exists():
         return
-    before = int(INOTIFY.read_text())
-    _note().write_text(json.dumps({"max_user_instances": before, "netns": NETNS.exists()}))
-    if before < WANTED:
-        INOTIFY.write_text(str(WANTED))
+    before = {file.name: int(file.read_text()) for file in _limits()}
+    _note().write_text(json.dumps({**before, "netns": NETNS.exists()}))
+    for file, wanted in _limits().items():
+        if before[file.name] < wanted:
+            file.write_text(str(wanted))
 
 
 def restore_machine() -> None:
@@ -37,8 +50,10 @@ def restore_machine() -> None:
     if not _note().exists():
         return
     before = json.loads(_note().read_text())
-    if int(INOTIFY.read_text()) == WANTED:
-        INOTIFY.write_text(str(before["max_user_instances"]))
+    for file, wanted in _limits().items():
+        # The lab of an older checkout noted fewer.
+        if file.name in before and int(file.read_text()) == wanted:
+            file.write_text(str(before[file.name]))
     if not before["netns"] and NETNS.is_dir() and not any(NETNS.iterdir()):
         with contextlib.suppress(OSError):
             if NETNS.is_mount() or str(NETNS) in linux.mounts_below("/run"):

@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
     hostvars: dict[str, Any] = {"localhost": {}}
-    groups = {"groups": {"all": TRAYS}, "ansible_play_hosts_all": TRAYS}
+    groups: dict[str, Any] = {"groups": {"all": TRAYS}, "ansible_play_hosts_all": TRAYS}
 
     def start(tray: str, **options: Any) -> dict[str, Any]:
         variables = {"inventory_hostname": tray, "hostvars": hostvars, **groups}
@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_action: Any) -> Any
         hostvars["localhost"]["rollout_plan"] = start("localhost", state="planned", **given)
 
     planned()
-    start.planned = planned
+    start.planned, start.play = planned, groups
     return start
 
 
@@ -125,6 +125,45 @@ def test_only_the_named_trays_are_resumed_for_any_reason(run: Any, tmp_path: Pat
     assert (evaluated["nodes"], evaluated["any_reason"]) == (["r01t01", "r01t02"], ["r01t02"])
     run(TRAYS[0], state="finished")
     assert list(json.loads((tmp_path / "fabric.state.json").read_text())["acknowledged"]) == ["r01t01"]
+
+
+@pytest.mark.parametrize(
+    ("named", "limit", "continues", "is_failed"),
+    [
+        ({"trays": "r02"}, None, False, False),
+        ({}, "r02t01,r02t02", False, False),
+        ({}, None, False, True),
+        ({}, "all", False, True),
+        # It has to finish what it continues.
+        ({"trays": "r02"}, None, True, True),
+    ],
+)
+def test_a_run_that_names_trays_does_not_fail_for_what_an_earlier_one_left(
+    run: Any, tmp_path: Path, named: dict[str, str], limit: str | None, continues: bool, is_failed: bool
+) -> None:
+    # Killed in the wave of both cliques.
+    run(TRAYS[0], state="started")
+    path = f"{tmp_path}/left.json"
+    run.play["ansible_limit"] = limit
+    run.planned(**named, **({"resume": path} if continues else {}))
+    wave = TRAYS[2:] if named or limit == "r02t01,r02t02" else TRAYS
+    run.play["ansible_play_hosts_all"] = wave
+    run(wave[0], state="started")
+    for tray in TRAYS[2:]:
+        run(tray, state="observed", due=True)
+    run(wave[0], state="selected")
+    for tray in TRAYS[2:]:
+        run(tray, state="passed")
+    run(wave[0], state="finished")
+    reported = run("localhost", state="reported")
+    assert (reported["failed"], reported["unfinished"]) == (is_failed, ["r01"] if is_failed else [])
+    said = (
+        "Rollout imex: unfinished since an earlier run: r01 (started); to continue, run it for this clique with"
+        f" -e rollout_resume={path}."
+    )
+    assert reported["text"][1:] == ["r02: 2 trays: r02t[01-02]", *([] if is_failed else [said])]
+    # For the run that continues it.
+    assert list(json.loads((tmp_path / "left.json").read_text())["cliques"]) == ["r01"]
 
 
 def test_no_tray_of_a_clique_that_did_not_start_has_passed(run: Any) -> None:
