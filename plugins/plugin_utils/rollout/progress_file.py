@@ -83,14 +83,13 @@ def write(path: str, rollout: str, unfinished: Mapping[str, Unfinished], now: st
 
 
 def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
-    """One sentence: the unfinished cliques and how to resume."""
+    """One sentence: the unfinished cliques and how to resume; path: empty in check mode, which writes no file."""
     # Failed cliques before pending ones.
     rows = sorted(unfinished.items(), key=lambda item: item[1]["state"] == PENDING)
     parts = summarize(f"{name} ({_clique(row)})" for name, row in rows)
-    return (
-        f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {parts}; fix the cause and run it"
-        f" again with -e rollout_resume={path}."
-    )
+    how = f" with -e rollout_resume={path}" if path else ""
+    left = count(len(unfinished), "clique")
+    return f"Rollout {rollout}: {left} unfinished: {parts}; fix the cause and run it again{how}."
 
 
 def _clique(row: Unfinished) -> str:

@@ -83,7 +83,7 @@ def test_without_a_fabric_file_check_mode_warns_and_a_run_fails(bench: Bench) ->
     checked = bench.render(check=True)
     assert (checked["changed"], checked["files"]) == (False, [])
     assert "run discover and accept first" in checked["warnings"][0]
-    with pytest.raises(AnsibleActionFail, match="cannot be read"):
+    with pytest.raises(AnsibleActionFail, match="does not exist; run discover"):
         bench.render()
 
 
