@@ -60,8 +60,7 @@ class ActionModule(ControllerAction):
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
         # Prometheus would take what is assumed for the state of the site.
         chosen = [name for name in options["renderers"] if name != "metrics" or not assumed]
-        made = {**options, "renderers": chosen}
-        result = self._render(fabric, state, made, context) if options["render_dir"] else {}
+        result = self._render(fabric, state, {**options, "renderers": chosen}, context) if options["render_dir"] else {}
         if options["domain_map"]:
             drawn = domain_map(fabric, state, context.jobs, width=_width())
             result["domain_map"] = [*drawn, *since.lines(fabric, context)]

@@ -289,5 +289,5 @@ text:
   returned: with O(state=reported) or O(state=summarized)
   type: list
   elements: str
-  sample: ["Rollout imex: 1 clique finished, the steps ran on 1 of them.", "r01: 2 trays: r01t[01-02]"]
+  sample: ["Rollout imex: 1 clique changed.", "r01: 2 trays: r01t[01-02]"]
 """

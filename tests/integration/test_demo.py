@@ -63,19 +63,20 @@ def test_the_unreachable_tray_is_stale_in_its_old_place_and_the_unhealthy_one_in
 
 
 @pytest.mark.core
-def test_it_prints_less_than_55_lines_and_the_result_last(demo: tuple[Path, list[str]]) -> None:
+def test_it_prints_less_than_45_lines_and_the_result_last(demo: tuple[Path, list[str]]) -> None:
     folder, lines = demo
     assert not [line for line in lines if re.search(r"\[WARNING\]|DEPRECATION|could not be sent", line)]
     assert lines[0].startswith("  Two simulated NVL72 racks")
-    sums = re.findall(r"  slurm/topology\.\w+  sha256 (\w{16}) before, (\w{16}) after the faults", "\n".join(lines))
-    assert [before == after for before, after in sums] == [True, True]
+    # Printed only where the checksums are the same.
+    assert lines[-3] == "  slurm/topology.yaml and topology.conf are the same bytes before and after the faults."
+    assert all((folder / "slurm" / name).stat().st_size for name in ("topology.yaml", "topology.conf"))
     assert re.fullmatch(r"  Report: .*/report/index\.html", lines[-2])
     assert re.fullmatch(r"CHANGED in [0-9.]+ s: localhost", lines[-1])
     # The plan of a split, of which nothing is in the fabric file.
-    assert "  clique r01: no tray in its IMEX list and block r01 at position 0" in lines
+    assert "  A split of r01 would move 18 trays (playbook partition)." in lines
     assert set(json.loads((folder / "fabric.json").read_text())["cliques"]) == {"r01", "r02a", "r02b"}
     # `make demo` adds the last one.
-    assert len(lines) < 55
+    assert len(lines) < 45
     # A line with its remedy for each fault.
     found = [line.split()[:2] for line in lines if line.startswith(("  error ", "  warning "))]
     assert found == [["error", SICK], ["warning", f"{DOWN}:"]]

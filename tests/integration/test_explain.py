@@ -206,7 +206,7 @@ def test_roles_install_it_verify_has_a_line_and_the_playbook_asks(tmp_path: Path
     # Its last run has a pattern without a host.
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert [re.findall(r"changed=(\d)", text) for text in said[:3]] == [["3"], ["3"], ["0"]]
-    assert "1 tray is out of service and 1 job waits for it: explain." in said[3]
+    assert "1 tray is out of service and 1 job waits for it: see ansible-playbook rackscale.nvlink.explain." in said[3]
     assert json.loads(said[4]).keys() == {"schema_version", "at", "trays"}
     assert said[5].split() == ["755", "644"]
     assert "usage: nvlink-explain" in said[6]

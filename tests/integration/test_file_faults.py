@@ -46,7 +46,7 @@ def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_othe
     assert 0 in ended
     for status, text in zip(ended, printed, strict=True):
         if status == 0:
-            assert "0 placed, 1 moved" in text
+            assert " trays, 1 moved" in text
         else:
             assert "fabric.json: another run is writing it (pid " in text
     assert len({sha256_of(text) for status, text in zip(ended, printed, strict=True) if status == 0}) == 1

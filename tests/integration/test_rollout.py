@@ -132,6 +132,9 @@ def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable
 @pytest.mark.long
 def test_check_mode_changes_nothing_and_a_tray_stands_for_its_clique(fleet: Fleet) -> None:
     assert fleet.run("--check").returncode == 0
+    lost = fleet.run("--check", away="r01t02")
+    assert (lost.returncode != 0, "unfinished: r01b (" in output(lost)) == (True, True), output(lost)
+    assert "rollout_resume=" not in output(lost), "a file that a dry run does not write"
     assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"

@@ -82,6 +82,8 @@ def find(evidence: Evidence, words: str) -> Job:
         listed = names_of(re.sub(r"%\d+", "", tasks)) if "..." not in tasks else [task]
         if name == array and (not task or task in listed):
             found = job
+    if found is None and not words[:1].isdecimal():
+        raise QuestionError(f"{clean(words)} is no job ID, which is a number such as 4711.")
     if found is None:
         hides = "jobs" in evidence.settings.get("privatedata", "")
         more = ", or PrivateData hides it from you" if hides else ""

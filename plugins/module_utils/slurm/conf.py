@@ -81,7 +81,8 @@ def read_slurm_conf(conf_dir: str) -> dict[str, Any]:
 
     read = reader({})
     if read(path := os.path.join(conf_dir, MAIN)) is None:
-        raise SlurmError(f"{path} cannot be read: set slurm_conf_dir to the folder of slurm.conf, or run as root.")
+        remedy = "correct the group slurm_controller, set slurm_conf_dir to the folder of slurm.conf, or run as root"
+        raise SlurmError(f"{path} cannot be read: {remedy}.")
     for file, line in lines(conf_dir, read, (INCLUDE_NAME, TIERS_NAME)):
         included.add(os.path.basename(syntax.include_of(line)))
         pairs = syntax.key_values(line)

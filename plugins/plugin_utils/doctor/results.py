@@ -55,7 +55,7 @@ def lines(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def summary(rows: Sequence[dict[str, str]], trays: int, answered: int) -> str:
-    """One sentence: whether the site can run, and which checks found something."""
+    """One sentence: whether the site can run or needs attention, and which checks found something."""
     named = {status: _names(rows, status) for status in (ERROR, WARNING)}
     counts = [
         f"{count(sum(row['status'] == status for row in rows), status)} ({', '.join(names)})"
@@ -65,7 +65,7 @@ def summary(rows: Sequence[dict[str, str]], trays: int, answered: int) -> str:
     answers = f"{answered} of {count(trays, 'tray')} answered"
     if not counts:
         return f"This site can run: {answers}, no errors, no warnings."
-    verdict = "cannot run yet" if named[ERROR] else "can run"
+    verdict = "needs attention" if named[ERROR] else "can run"
     return f"This site {verdict}: {answers}, {', '.join(counts)}."
 
 

@@ -68,4 +68,4 @@ def of(host: str, message: str) -> Finding:
         if found:
             return check(name, ERROR, f"{sentence(found[0])}: {remedy}", host)
     text = sentence(message.replace(host, "the host"), 300) or "no answer"
-    return check("answer", ERROR, f"{text}: run ansible with -m ansible.builtin.ping -vvv on the host", host)
+    return check("answer", ERROR, f"{text}: run ansible with -m ansible.builtin.ping -vvv for the host", host)

@@ -173,8 +173,9 @@ def proposed(
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement, state)
-    words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
-    msg = f"{count(summary['trays'], 'tray')}, {words}: {result['msg']}"
+    states = [word for word in ("placed", "moved", "stale", "conflict", "unplaced") if summary[word]]
+    words = ", ".join([count(summary["trays"], "tray"), *(f"{summary[word]} {word}" for word in states)])
+    msg = f"{words}: {result['msg']}"
     targets, more_in = {row.tray for row in merged.observations}, result.get("review_file", "the result of this task")
     return {
         "proposal_file": None,

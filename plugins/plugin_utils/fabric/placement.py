@@ -518,7 +518,7 @@ def _tray_state(
     name = observation.tray
     if not observation.reachable:
         status, what = STALE, f"{_keeps(tray)}: {cause(observation.problem)}"
-        found.append(keeping_place(tray_finding(name, "tray_unreachable", what, "restore it and discover again")))
+        found.append(keeping_place(tray_finding(name, "tray_unreachable", what, "bring it back and discover again")))
     elif observation.inconsistent or name in claims.rivals:
         status = CONFLICT
         if observation.inconsistent:

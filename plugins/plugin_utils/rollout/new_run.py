@@ -32,7 +32,7 @@ def plan(
     steps = settings.get("steps")
     if not steps:
         hint = nearest(rollout, options["known"])
-        raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own{hint}, or set rollout_steps")
+        raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own, nor is rollout_steps set{hint}")
     if rollout == PARTITION and not options["trays"]:
         raise RolloutError("rollout partition: it has no trays; run the playbook partition, which names them")
     if "hook" in steps:
@@ -93,5 +93,6 @@ def _hook(given: str) -> str:
     """The absolute path of the hook; RolloutError where it is no file."""
     path = absolute(given)
     if not os.path.isfile(path):
-        raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
+        what = f"{shown(given)} is no file" if given else "is not set"
+        raise RolloutError(f"rollout_hook: {what}; set it to a file with tasks for one tray")
     return path

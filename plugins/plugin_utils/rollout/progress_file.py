@@ -83,19 +83,17 @@ def write(path: str, rollout: str, unfinished: Mapping[str, Unfinished], now: st
 
 
 def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
-    """One sentence: the unfinished cliques and how to resume."""
-    return (
-        f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {_cliques(unfinished)}; fix the cause and"
-        f" run it again with -e rollout_resume={path}."
-    )
+    """One sentence: the unfinished cliques and how to resume; path: empty in check mode, which writes no file."""
+    how = f" with -e rollout_resume={path}" if path else ""
+    left = count(len(unfinished), "clique")
+    return f"Rollout {rollout}: {left} unfinished: {_cliques(unfinished)}; fix the cause and run it again{how}."
 
 
 def earlier(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
     """One sentence of the cliques that an earlier run left unfinished, and this one did not name."""
-    return (
-        f"Rollout {rollout}: unfinished since an earlier run: {_cliques(unfinished)}; to continue, run it for"
-        f" {'this clique' if len(unfinished) == 1 else 'these cliques'} with -e rollout_resume={path}."
-    )
+    how = f" with -e rollout_resume={path}" if path else ""
+    those = "this clique" if len(unfinished) == 1 else "these cliques"
+    return f"Rollout {rollout}: unfinished since an earlier run: {_cliques(unfinished)}; run it for {those} too{how}."
 
 
 def _cliques(unfinished: Mapping[str, Unfinished]) -> str:

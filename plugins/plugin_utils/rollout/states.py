@@ -112,14 +112,15 @@ def reported(run: Record, task: Task) -> Result:
     left = [name for name in rows if name in own]
     members = {name: [tray for tray, row in run.trays.items() if row[0] == name] for name in left}
     trays = [tray for name in left for tray in run.cliques[name]["trays"] or members[name]]
+    path = "" if task.check_mode else run.progress_file
     text = summary.of_rollout(task.rollout, run.finished, left, task.check_mode)
     if {"drain", "resume"} & set(task.settings["steps"]) and not task.settings.get("slurm_controller"):
         text.append("The inventory has no Slurm controller: no tray was drained or tested in Slurm.")
     message = f"The rollout {task.rollout} is complete."
     if left:
-        message = progress_file.summary(run.cliques, run.progress_file, task.rollout)
+        message = progress_file.summary(run.cliques, path, task.rollout)
     elif rows:
-        message = progress_file.earlier(rows, run.progress_file, task.rollout)
+        message = progress_file.earlier(rows, path, task.rollout)
         text.append(message)
     is_failed = bool(left) and task.options["fail"]
     return {"failed": is_failed, "unfinished": left, "trays": trays, "text": text, "msg": message}
@@ -135,7 +136,8 @@ OF_WAVE = {
 def _finish(run: Record, task: Task, rows: Rows) -> list[str]:
     """Add the result of the wave that has begun, if any; a warning if a clique of it is unfinished."""
     unfinished = run.finish(rows)
-    return [progress_file.summary(unfinished, run.progress_file, task.rollout)] if unfinished else []
+    path = "" if task.check_mode else run.progress_file
+    return [progress_file.summary(unfinished, path, task.rollout)] if unfinished else []
 
 
 def _passed(run: Record, rows: Rows) -> list[str]:

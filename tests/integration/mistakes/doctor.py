@@ -18,7 +18,7 @@ TRAYS = "trays: {hosts: {new: {ansible_host: a}, other: {ansible_host: a}}}\n"
 ROWS = [
     Mistake(
         f"{DOCTOR} -e doctor_fail=false",
-        "This site cannot run yet: 0 of 2 trays answered, 2 errors (inventory, ssh)",
+        "This site needs attention: 0 of 2 trays answered, 2 errors (inventory, ssh)",
         prepare=hosts(TRAYS),
         inventory=HOSTS,
         status=0,

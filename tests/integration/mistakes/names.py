@@ -64,7 +64,7 @@ MISTAKES = [
     ),
     Mistake(
         "rackscale.nvlink.rollout -e rollout_name=imexx",
-        "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
+        "rollout_name: 'imexx' has no steps of its own, nor is rollout_steps set; did you mean imex?",
         long=True,
     ),
     # Hosts and groups.

@@ -158,7 +158,7 @@ def test_a_run_that_names_trays_does_not_fail_for_what_an_earlier_one_left(
     reported = run("localhost", state="reported")
     assert (reported["failed"], reported["unfinished"]) == (is_failed, ["r01"] if is_failed else [])
     said = (
-        "Rollout imex: unfinished since an earlier run: r01 (started); to continue, run it for this clique with"
+        "Rollout imex: unfinished since an earlier run: r01 (started); run it for this clique too with"
         f" -e rollout_resume={path}."
     )
     assert reported["text"][1:] == ["r02: 2 trays: r02t[01-02]", *([] if is_failed else [said])]

@@ -340,6 +340,8 @@ def test_what_may_not_be_read_is_said() -> None:
         slurm_evidence.add(evidence, "jobs", Result(1, "", "slurm_load_jobs error: Unable to contact slurm controller"))
     with pytest.raises(situations.QuestionError, match="There is no job 7 in the queue of cluster"):
         situations.find(evidence, "7")
+    with pytest.raises(situations.QuestionError, match=r"^abc is no job ID, which is a number such as 4711\.$"):
+        situations.find(evidence, "abc")
 
 
 def test_next_to_5000_jobs_few_placements_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,7 +216,9 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
     monkeypatch.setattr(surveying, "texts", changing)
     options = {"conf_dir": str(tmp_path), "bin_dir": "", "timeout": 2.0, "step": "read"}
     params = {**options, "change": {"files": planning.FILES}}
-    with pytest.raises(SlurmError, match=r"slurm\.conf cannot be read: set slurm_conf_dir"):
+    with pytest.raises(
+        SlurmError, match=r"slurm\.conf cannot be read: correct the group slurm_controller, set slurm_conf_dir"
+    ):
         slurm_host.run(params)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")

@@ -357,7 +357,7 @@ def test_equal_problems_are_one_row_and_errors_stand_last_above_the_summary() ->
         ]
     )
     summary = results.summary(rows, 19, 1)
-    assert summary == "This site cannot run yet: 1 of 19 trays answered, 1 error (ssh), 1 warning (clock)."
+    assert summary == "This site needs attention: 1 of 19 trays answered, 1 error (ssh), 1 warning (clock)."
     assert results.lines(rows) == ["ok: driver", "warning: clock: r01t01: late.", "error: ssh: r01t[01-18]: denied."]
     many = results.rows(check("answer", ERROR, f"pid {number}", f"t{number}") for number in range(99))
     assert results.lines([*rows, *many])[1] == "61 more lines are not shown; set doctor_file to read them."

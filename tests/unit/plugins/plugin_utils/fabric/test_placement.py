@@ -166,7 +166,7 @@ def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     assert (tray["observed_at"], tray["health"]) == ("2026-01-01T00:00:00Z", "unknown")
     assert tray["driver_version"] == site.facts["r01t02"]["driver_version"]
     assert [row["message"] for row in tray["findings"]] == [
-        "Tray r01t02 keeps its place in r01: no route to host; restore it and discover again."
+        "Tray r01t02 keeps its place in r01: no route to host; bring it back and discover again."
     ]
 
 

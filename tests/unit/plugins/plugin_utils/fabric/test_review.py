@@ -90,7 +90,7 @@ def tray(state: str, *messages: str) -> Any:
 
 
 def test_trays_to_look_at_are_named_by_state_and_cause() -> None:
-    down = "Tray {} keeps its place in {}: root@{}: Permission denied (publickey); restore it and discover again."
+    down = "Tray {} keeps its place in {}: root@{}: Permission denied (publickey); bring it back and discover again."
     state = State(
         {
             "r01t01": tray("stale", down.format("r01t01", "r01", "a")),

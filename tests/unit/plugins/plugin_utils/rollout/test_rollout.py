@@ -122,6 +122,7 @@ def test_the_progress_file_is_read_back_and_removed_when_complete(tmp_path: Path
         "Rollout imex: 2 cliques unfinished: r01 (failed: r01t02, no list), r02 (pending); fix the cause and run"
         f" it again with -e rollout_resume={path}."
     )
+    assert progress_file.summary(unfinished, "", "imex").endswith("; fix the cause and run it again.")
     # A run keeps what it leaves out, but no clique whose trays are in others now.
     cliques = {**TWO.cliques, "r00": {**TWO.cliques["r01"], "clique_id": 7}}
     moved: dict[str, Unfinished] = {**unfinished, "r00": {"state": "failed", "trays": {}}}
