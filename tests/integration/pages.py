@@ -58,10 +58,15 @@ def _blocks(page: str) -> list[str]:
     return [block.strip("\n") + "\n" for _start, block in sorted(fenced + indented) if block.strip()]
 
 
-def commands(page: str) -> list[str]:
-    """The commands of a page in their order; a line that ends with a backslash continues in the next."""
-    lines = [line for block in _blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+def _typed(block: str) -> list[str]:
+    """The commands of a block in their order; a line that ends with a backslash continues in the next."""
+    lines = block.replace("\\\n", " ").splitlines()
     return [found[1].strip() for line in lines if (found := _COMMAND.match(line))]
+
+
+def commands(page: str) -> list[str]:
+    """The commands of a page in their order."""
+    return [command for block in _blocks(page) for command in _typed(block)]
 
 
 def scripts(page: str) -> list[str]:
@@ -71,8 +76,8 @@ def scripts(page: str) -> list[str]:
 
 
 def files(page: str) -> dict[str, str]:
-    """The files of a page: blocks that begin with a comment line with the file name."""
-    return {found[1]: block for block in _blocks(page) if (found := _FILE_NAME.match(block))}
+    """The files of a page as it shows them first: blocks that begin with a comment line with the file name."""
+    return {found[1]: block for block in reversed(_blocks(page)) if (found := _FILE_NAME.match(block))}
 
 
 def results(page: str) -> list[str]:
@@ -139,14 +144,22 @@ class Shell:
         return [part for part in results(page) if not re.search(part, printed)]
 
     def follow(self, page: str, keep: Collection[str] = ("hosts.yml",)) -> None:
-        """Write the files of a page, except those that the test has written with the names of the lab."""
+        """Write the files of a page, except those that the test has written with the names of the lab.
+
+        A file that the page shows again is replaced there.
+        """
         for name, text in files(page).items():
             if name not in keep:
                 (self.folder / name).parent.mkdir(exist_ok=True)
                 (self.folder / name).write_text(text)
         named, before = "", ""
-        for command in commands(page):
-            if command not in RUN_BY:
+        for block in _blocks(page):
+            shown = _FILE_NAME.match(block)
+            if shown and shown[1] not in keep:
+                (self.folder / shown[1]).write_text(block)
+            for command in _typed(block):
+                if command in RUN_BY:
+                    continue
                 if named and "rackscale.nvlink." in command and not _leads_to(named, before, command):
                     self.astray.append((named, command))
                 printed = self.type(command).stdout
