@@ -310,6 +310,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 fabric_file:
   description: The path of the fabric file.
   returned: success
@@ -380,15 +381,6 @@ objections:
   returned: with O(state=proposed), O(state=pending), O(state=planned) and O(state=accepted)
   type: list
   elements: dict
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Findings about trays, cliques and domains, with code, severity, message and subject; empty without
     O(state=proposed).

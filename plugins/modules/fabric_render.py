@@ -206,6 +206,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 render_dir:
   description: The directory that was written to.
   returned: when O(render_dir) is given
@@ -229,15 +230,6 @@ removed:
   type: list
   elements: str
   sample: []
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Files that could not be rendered, and why. Empty without O(render_dir).
   returned: always

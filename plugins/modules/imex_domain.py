@@ -79,6 +79,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 changes:
   description: What changed, or would in check mode.
   returned: always
@@ -151,15 +152,6 @@ pending:
   returned: with O(phase=pending)
   type: dict
   sample: {r01t01: {pending: true, reasons: [change /etc/nvidia-imex/config.cfg]}}
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: What was found. A finding of severity V(error) fails the tray that it is about.
   returned: always

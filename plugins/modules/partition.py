@@ -197,20 +197,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 changes:
   description: Always empty.
   returned: always
   type: list
   elements: str
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Always empty.
   returned: always

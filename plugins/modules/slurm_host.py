@@ -67,6 +67,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 survey:
   description: What the action plugin plans from, which the task does not return. A hostlist may be long, and nodes and
     jobs may be many, so these are raw.
@@ -189,15 +190,6 @@ outdated:
   description: Whether it failed because a file is no longer the one of the survey.
   returned: on failure
   type: bool
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Findings of the rehearsal as codes, cases and values.
   returned: with O(step=rehearse), and on failure

@@ -185,21 +185,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 changes:
   description: What changed, or would change in check mode.
   returned: success
   type: list
   elements: str
   sample: ["r01t04: drained (nvlink: replaced)", "nvlink_spare_r01: r01t18 becomes active"]
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Always empty.
   returned: success

@@ -246,6 +246,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 hardware:
   description: The hardware that C(slurmd -C) prints, memory in MiB; null where slurmd is not installed yet.
   returned: with O(step=prepare_tray)
@@ -274,15 +275,6 @@ files:
   description: The files by name, each in Base64.
   returned: with O(step=read_files)
   type: dict
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Findings with code, severity and message, each with its remedy.
   returned: always

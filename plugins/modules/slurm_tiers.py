@@ -331,6 +331,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 version:
   description: The version of Slurm.
   returned: success
@@ -367,15 +368,6 @@ rehearsal:
       was none. It has no QoS and accounts of O(tiers).
   returned: success
   type: dict
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Errors, warnings and information, each with its remedy.
   returned: always

@@ -215,6 +215,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+extends_documentation_fragment: rackscale.nvlink.return_values
 version:
   description: Version of Slurm.
   returned: when O(state=present)
@@ -383,15 +384,6 @@ rehearsal:
       description: What the rehearsal could not consider, with the reason, such as the jobs of the last weeks.
       type: list
       elements: str
-actions:
-  description: What was done, in order, also what was undone after a failure. Empty in check mode.
-  returned: always
-  type: list
-  elements: str
-  sample:
-    - write /etc/slurm/topology.yaml (mode 0644, 812 bytes, sha256 5f70bf18a086)
-    - run /usr/bin/scontrol reconfigure
-  version_added: 1.1.0
 findings:
   description: Errors, warnings and notes, each with its remedy.
   returned: always

@@ -149,6 +149,8 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     choice: an option and its value, such as `step=inspect`, without those that are returned with other values alone.
     """
     rows: dict[str, Any] = yaml.safe_load(documented) or {}
+    # Of `actions`, which OF_ANY_MODULE has.
+    rows.pop("extends_documentation_fragment", None)
     if choice:
         others = f"O({choice.partition('=')[0]}="
         returned = {name: row["returned"] for name, row in rows.items()}
@@ -159,7 +161,6 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
     schemas["findings"] = {}
-    schemas.pop("actions", None)  # of OF_ANY_MODULE
     return {name: compiled(schema) for name, schema in schemas.items()}
 
 
