@@ -90,10 +90,10 @@ def test_a_layer_that_one_run_has_not_checked_is_not_compared() -> None:
 
 
 def test_incidents_that_were_opened_or_closed_since_are_named() -> None:
-    old = {**fabrics.REPAIRS[0], "at": "2026-11-19T04:00:00Z", "incident": "r02t03-20261119T040000Z"}
-    shut = {**old, "step": "close", "detail": "", "at": "2026-11-20T06:00:00Z"}
-    kept = {**old, "incident": "r02t04-20261119T040000Z"}
-    assert lines(written(day=20), written(), (old, kept, shut, *fabrics.REPAIRS))[1:] == [  # type: ignore[arg-type]
+    old: Line = {**fabrics.REPAIRS[0], "at": "2026-11-19T04:00:00Z", "incident": "r02t03-20261119T040000Z"}
+    shut: Line = {**old, "step": "close", "detail": "", "at": "2026-11-20T06:00:00Z"}
+    kept: Line = {**old, "incident": "r02t04-20261119T040000Z"}
+    assert lines(written(day=20), written(), (old, kept, shut, *fabrics.REPAIRS))[1:] == [
         "incident r02t03-20261119T040000Z closed",
         "incident r02t02-20261121T040000Z opened: gpu_lost",
     ]

@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Clusters, Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity, node_states, spans
@@ -73,11 +73,12 @@ def test_explain_counts_the_same_trays_as_idle(words: list[str]) -> None:
 
 def test_idle_trays_are_unknown_of_a_cluster_whose_slurm_did_not_answer() -> None:
     fabric = fabrics.fabric(racks=2, trays=4, split=())
-    blocks = {name: {name: {"name": name, "position": 0}} for name in ("r01", "r02")}
-    clusters = {"slurm": {f"c{name}": {"blocks": row} for name, row in blocks.items()}}
+    clusters: Clusters = {
+        "slurm": {f"c{name}": {"blocks": {name: {"name": name, "position": 0}}} for name in ("r01", "r02")}
+    }
     for tray in fabric.trays.values():
         tray["slurm_cluster"] = f"c{tray['clique']}"
-    shared = replace(fabric, clusters=clusters)  # type: ignore[arg-type]
+    shared = replace(fabric, clusters=clusters)
     # Its states are those of two trays; Slurm has none of the others, so no job starts there.
     first, second = capacity.capacities(shared, State(), (), {"r01t01": "IDLE", "r01t02": "IDLE"})
     assert first.idle is not None
