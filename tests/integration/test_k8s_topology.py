@@ -124,9 +124,16 @@ def serve(api: Api, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
         spec, (version,) = row["spec"], [one["name"] for one in row["spec"]["versions"] if one["storage"]]
         place = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
         found.append((spec["names"]["kind"], f"apis/{spec['group']}/{version}/{place}{spec['names']['plural']}"))
-    for _kind, path in found:
+    for kind, path in found:
         until(f"the server serves {path}", functools.partial(api.find, path))
+        until(f"the server publishes the schema of {kind}", functools.partial(is_published, api, kind, path))
     return found
+
+
+def is_published(api: Api, kind: str, path: str) -> bool:
+    """Whether the schema is, some moments after the kind is served: before, no field of an object counts as unknown."""
+    group_version = "/".join(path.split("/")[:3])
+    return f"'kind': '{kind}'" in str(api.find(f"openapi/v3/{group_version}"))
 
 
 def small(group: str, version: str, kind: str, plural: str, rule: str = "") -> dict[str, Any]:
