@@ -78,6 +78,7 @@ def build(folder: Path) -> None:
 def main() -> None:
     if sys.argv[1:]:
         build(Path(sys.argv[1]))
+        print(f"{sys.argv[1]}/rackscale-nvlink-{galaxy_version(CHECKOUT)}.tar.gz is the artifact.")
         return
     check_figures()
     version = check_version(CHECKOUT, os.environ.get("TAG", ""))
