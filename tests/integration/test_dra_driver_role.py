@@ -335,7 +335,7 @@ def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(sit
     try:
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(site.run, check=False, dra_driver_wait=10)
-            until("Helm's record of its work", lambda: site.running.api().items(begun), 60.0)
+            until("Helm's record of its work", lambda: site.running.api().items(begun))
             site.running.stop()
             cut_off = running.result()
     finally:
