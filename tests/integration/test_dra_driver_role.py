@@ -136,6 +136,12 @@ class Site:
         until("no claim template", lambda: not api.items(f"{domains.RESOURCE}/resourceclaimtemplates"))
         self.running.helm("uninstall", NAME, "--namespace", NAME, check=False)
         until("nothing is published", lambda: not api.items(domains.SLICES))
+        for row in api.items("apis/apps/v1/daemonsets"):
+            metadata = row["metadata"]
+            api.delete(f"apis/apps/v1/namespaces/{metadata['namespace']}/daemonsets/{metadata['name']}")
+        # A pod that ends when its node goes stays for good, and the DaemonSet controller, which finds the pods of a
+        # DaemonSet by its name, would take it for that of the next release.
+        until("no pods at all", lambda: not api.items("api/v1/pods"))
         self.running.kubectl("delete", "crd", "--all", "--ignore-not-found")
         for row in api.items(nodes.PATH):
             api.delete(f"{nodes.PATH}/{row['metadata']['name']}")
@@ -329,7 +335,7 @@ def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(sit
     try:
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(site.run, check=False, dra_driver_wait=10)
-            until("Helm's record of its work", lambda: site.running.api().items(begun), 60.0)
+            until("Helm's record of its work", lambda: site.running.api().items(begun))
             site.running.stop()
             cut_off = running.result()
     finally:
