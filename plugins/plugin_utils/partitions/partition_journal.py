@@ -15,7 +15,6 @@ what the switch refused, where no person asked for it.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, turned
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 STEPS = ("drain", "imex", "switch", "gpus", "accept", "slurm", "return")
@@ -136,10 +134,9 @@ class Journal:
         self.lines.append(line)
 
     def _plan(self, line: Line) -> Plan:
-        with contextlib.suppress(ValueError, RecursionError):
-            plan = mapped(json.loads(line["detail"]))
-            if plan.keys() >= Plan.__required_keys__:
-                return cast("Plan", plan)
+        plan = journal.content(line["detail"])
+        if plan.keys() >= Plan.__required_keys__:
+            return cast("Plan", plan)
         how = "restore the line, or move the file away, and run discover"
         raise PartitionError(f"{self.path}: the plan {shown(line['incident'])} is incomplete; {how}")
 
