@@ -9,10 +9,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import journal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, FAILED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import due_steps, ledger, tickets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger, policy, tickets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
 
@@ -68,7 +69,8 @@ class Record:
                 "node": nodes.get(one.subject, ("", ""))[0],
                 "kubernetes_node": nodes.get(one.subject, ("", ""))[1],
                 "action": one.action,
-                "reason": due_steps.reason(one),
+                # As slurm_nodes takes it: without its prefix.
+                "reason": policy.own_reason(one.id).removeprefix(OURS),
                 "ticket": tickets.document(one, own.get(one.id), states[one.id], self.now),
             }
             for one in incidents

@@ -100,7 +100,7 @@ def decide(failures: Any, fabric: Fabric, nodes: Mapping[str, str] | None) -> tu
         if found is None or found.severity == INFO:
             continue
         if trays == [row.get("tray")] == as_list(row.get("trays")):
-            wanted[trays[0]].append(_asked(found, (nodes or {}).get(trays[0], ""), nodes is not None))
+            wanted[trays[0]].append(_asked(found, (nodes or {}).get(trays[0], "")))
         elif strength(found.action) > strength("watch"):
             domain = only(domain_of(fabric, tray) for tray in trays)
             if domain and (len(trays) > 1 or found.action == "switch_side"):
@@ -135,9 +135,9 @@ def _decision(row: Object) -> Decision | None:
     return Decision(action, str(code), severity, reason, sentence(row.get("message"), 500), *about)
 
 
-def _asked(found: Decision, state: str, has_slurm: bool) -> Decision:
-    """A tray that answers slurmctld has power: what fails is the way to it."""
-    answers = has_slurm and state and _SILENT.isdisjoint(_flags(state))
+def _asked(found: Decision, state: str) -> Decision:
+    """A tray that answers slurmctld has power: what fails is the way to it. state: in Slurm, empty where unknown."""
+    answers = state and _SILENT.isdisjoint(_flags(state))
     if found.code != "tray_unreachable" or not answers:
         return found
     return found._replace(action="watch", reason="its slurmd answers slurmctld, so it has power")
