@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger, policy, tickets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 
 class Record:
@@ -59,15 +60,15 @@ class Record:
         A ticket that is open is updated.
         """
         own = {row["incident"]: row for row in plan}
-        placed = self.fabric.trays
-        nodes = {tray: (row["slurm_node"], row["kubernetes_node"]) for tray, row in placed.items()}
+        # A domain, or a tray that the fabric file no longer has, is no node.
+        places = {one.id: mapped(self.fabric.trays.get(one.subject)) for one in incidents}
         states = {one.id: "update" if state == "open" and one.is_sent else state for one in incidents}
         return [
             {
                 "tray": one.subject,
                 "incident": one.id,
-                "node": nodes.get(one.subject, ("", ""))[0],
-                "kubernetes_node": nodes.get(one.subject, ("", ""))[1],
+                "node": places[one.id].get("slurm_node", ""),
+                "kubernetes_node": places[one.id].get("kubernetes_node", ""),
                 "action": one.action,
                 # As slurm_nodes takes it: without its prefix.
                 "reason": policy.own_reason(one.id).removeprefix(OURS),

@@ -70,10 +70,11 @@ class Settings(TypedDict):
 
 
 class Plan(NamedTuple):
-    """lines: decisions and refusals, to append before anything is done."""
+    """lines: decisions and refusals, to append before anything is done. errors: trays of which the verdict has one."""
 
     rows: list[Row]
     lines: list[Line]
+    errors: set[str]
 
 
 class _Run:
@@ -137,7 +138,7 @@ def make(
         if tray not in fabric.trays:
             gone = Decision(one.action, one.code, ERROR, "the fabric file no longer has it", "")
             _row(run, tray, gone, one.id, run.blocker, ["close"])
-    return Plan(run.rows, [*run.lines, *run.brakes.lines])
+    return Plan(run.rows, [*run.lines, *run.brakes.lines], errors)
 
 
 def _checked_at(verdict: Mapping[str, Any], trays: int, max_age: int, now: str) -> datetime:
