@@ -127,10 +127,7 @@ def of_spare(tray: str, answer: Mapping[str, Any]) -> tuple[bool, str]:
     why = problem(answer) or sentence(facts.get("reason") or "its daemon is not READY").rstrip(".")
     if facts.get("ready") is True and not problem(answer):
         return True, f"{tray} is in service in place of a broken tray, with IMEX READY."
-    return (
-        False,
-        f"{tray} is in service in place of a broken tray, but IMEX is not ready ({why}): run imex.",
-    )
+    return False, f"{tray} is in service in place of a broken tray, but IMEX is not ready ({why}): run imex."
 
 
 def report(rows: Iterable[Row], incidents: Mapping[str, Incident], lines: Sequence[Line], folder: str) -> list[str]:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, Line
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident, incidents, when
 
 
@@ -29,11 +28,7 @@ class Offender:
 
 def offenders(lines: Sequence[Line], now: str) -> list[Offender]:
     """All parts with incidents, those with most first. now: until when the hours of open incidents count."""
-    parts: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in incidents(lines).values():
-        hours = _hours(one, now)
-        for part in _parts(one):
-            parts[part].append(hours)
+    parts = equal((part, _hours(one, now)) for one in incidents(lines).values() for part in _parts(one))
     found = [Offender(kind, name, len(hours), round(sum(hours), 2)) for (kind, name), hours in parts.items()]
     return sorted(found, key=lambda one: (-one.count, one.kind, natural_key(one.name)))
 

@@ -10,12 +10,13 @@ is of their domain: one rack event, with a ticket. A text of a tray is never mor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS, UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
@@ -197,9 +198,5 @@ def domain_of(fabric: Fabric, tray: str) -> str:
     return fabric.cliques[fabric.trays[tray]["clique"]]["domain"]
 
 
-def _domains(fabric: Fabric, trays: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for tray in trays:
-        if tray in fabric.trays:
-            found[domain_of(fabric, tray)].append(tray)
-    return found
+def _domains(fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
+    return equal((domain_of(fabric, tray), tray) for tray in trays if tray in fabric.trays)
