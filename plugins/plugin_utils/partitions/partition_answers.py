@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     COMPUTE_DOMAINS,
     REASON,
+    Plan,
     Seen,
     is_ours,
 )
@@ -92,19 +93,19 @@ def problem(step: str, answers: Mapping[str, Sequence[Object]]) -> str:
     return ""
 
 
-def gpu_problem(wanted: Mapping[str, int], affected: Iterable[str], found: Mapping[str, Identity | None]) -> str:
+def gpu_problem(plan: Plan, found: Mapping[str, Identity | None]) -> str:
     """Why not all GPUs are in their clique; empty where they are. found: tray that answered -> its clique, or None.
 
-    wanted: tray that answered at the plan and moves -> its clique ID. affected: the trays of the change. A
-    tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
+    A tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
     drained, and the fabric file follows when it answers.
     """
+    wanted = plan["clique_ids"]
     other = {tray: found[tray] for tray in wanted if tray in found and (found[tray] or ("", 0))[1] != wanted[tray]}
     if other:
         now = sorted({f"clique ID {clique[1]}" if clique else "no clique" for clique in other.values()})
         what = f"the GPUs of {names(other)} report {' and '.join(now)} instead of the clique of the plan"
         return f"{what}; correct their partitions on the switch"
-    asked = {*wanted} or {*affected}
+    asked = {*wanted} or {*plan["affected"]}
     return "" if asked & found.keys() else f"{names(asked)} did not answer"
 
 

@@ -111,32 +111,28 @@ class Changes:
             raise PartitionError(f"{what}; end each of them alone, as -e partition_domains={next(iter(owners))}")
         return next(iter(owners.values()), "")
 
-    def rows(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> list[dict[str, str]]:
-        """What tasks/cordon.yml and labels.yml need of affected() trays with a node in Kubernetes."""
-        return [
+    def due(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> dict[str, Any]:
+        """What the tasks of a step need of the changes for which it is due.
+
+        rows: of trays with a node in Kubernetes, for tasks/cordon.yml and labels.yml. clique_ids: what the GPUs of the
+        trays that move are to report.
+        """
+        due = self.opened(step)
+        rows = [
             {
                 "tray": tray,
                 "kubernetes_node": found[tray].node,
                 "label": self.fabric.clique_text(self.fabric.trays[tray]["clique"]),
                 "incident": journal.change[0]["incident"],
             }
-            for journal, plan in self.opened(step)
+            for journal, plan in due
             for tray in plan["affected"]
             if tray in found
         ]
-
-    def due(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> dict[str, Any]:
-        """What the tasks of a step need of the changes for which it is due."""
         trays = self.affected(step)
         nodes = [self.fabric.trays[tray]["slurm_node"] for tray in trays]
-        return {"trays": trays, "nodes": nodes, "rows": self.rows(step, found), "clique_ids": self.clique_ids(step)}
-
-    def clique_ids(self, step: str) -> dict[str, int]:
-        """What the GPUs of the trays that move are to report, of the changes for which a step is due."""
-        found = dict[str, int]()
-        for _journal, plan in self.opened(step):
-            found |= partition_steps.clique_ids(plan)
-        return found
+        clique_ids = {tray: number for _journal, plan in due for tray, number in plan["clique_ids"].items()}
+        return {"trays": trays, "nodes": nodes, "rows": rows, "clique_ids": clique_ids}
 
     def begin(self, step: str) -> bool:
         """Write that a step begins where it is due; whether it is anywhere."""
@@ -152,8 +148,7 @@ class Changes:
         """
         due, problems = self.opened(step), list[str]()
         for journal, plan in due:
-            wanted = partition_steps.clique_ids(plan)
-            own = problem if found is None else partition_answers.gpu_problem(wanted, plan["affected"], found)
+            own = problem if found is None else partition_answers.gpu_problem(plan, found)
             journal.write(step, FAILED if own else DONE, detail=own)
             problems += [own] if own and own not in problems else []
         if problems:

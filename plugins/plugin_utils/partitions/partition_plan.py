@@ -177,7 +177,6 @@ def make(
     then = {tray: wanted[tray] if seen.can_move(tray) else now[tray] for tray in trays}
     moved = [tray for tray in trays if then[tray] != now[tray]]
     changed = {place[tray] for tray in moved for place in (now, then)}
-    clique_ids = {default: DEFAULT_CLIQUE} | {own[name]: number for name, number in cliques.items()}
     gpus_of = seen.places.gpus if by == NVUE else {}
     plan = Plan(
         domain=domain,
@@ -187,11 +186,12 @@ def make(
         gpus={tray: [[gpu.location, gpu.uid] for gpu in gpus_of[tray]] for tray in moved if tray in gpus_of},
         moved=moved,
         affected=[tray for tray in trays if {now[tray], then[tray]} & changed],
-        clique_ids={tray: clique_ids.get(then[tray], then[tray]) for tray in moved if seen.observed.get(tray)},
+        clique_ids={},
         staying={tray: _STAYS for tray in trays if wanted[tray] != then[tray]},
         imex_owner="",
     )
     plan["after"] += _after(plan, now, then, Counter(wanted.values()), parts)
+    plan["clique_ids"] |= placed(plan, [tray for tray in moved if seen.observed.get(tray)])
     found = _differing(plan, fabric, seen), _unplanned(plan, seen), _refused(plan, parts, seen), _busy(plan, seen)
     return plan, list(itertools.chain(*found))
 
@@ -371,9 +371,17 @@ def named(plan: Plan, wish: Wish, planned: Fabric) -> tuple[Plan, list[Objection
     return {**plan, "after": after}, objections
 
 
+def placed(plan: Plan, trays: Collection[str]) -> dict[str, int]:
+    """Tray of the domain, of these -> its clique ID then."""
+    # Older releases list the default partition by another ID than its GPUs report.
+    rows = ((DEFAULT_CLIQUE if row["default"] else row["id"], row["trays"]) for row in plan["after"])
+    return {tray: number for number, members in rows for tray in members if tray in trays}
+
+
 def turned(plan: Plan) -> Plan:
     """The plan that undoes a plan."""
-    return {**plan, "before": plan["after"], "after": plan["before"]}
+    back: Plan = {**plan, "before": plan["after"], "after": plan["before"]}
+    return {**back, "clique_ids": placed(back, plan["clique_ids"])}
 
 
 def operations(plan: Plan) -> list[Operation]:

@@ -96,11 +96,11 @@ def test_each_step_is_due_until_it_has_ended_well(site: Site) -> None:
 def test_a_change_that_is_turned_back_waits_for_the_cliques_of_before(site: Site) -> None:
     plan = site.plan()
     site.confirm(plan)
-    assert site.changes.clique_ids("gpus") == plan["clique_ids"]
+    assert site.changes.due("gpus", {})["clique_ids"] == plan["clique_ids"]
     [line] = site.changes.going_on(["r01"], rollback=True)
     assert "steps left on the way back: drain, imex, switch" in line
     site.confirm(rollback=True)
-    assert set(site.changes.clique_ids("gpus").values()) == {32766}
+    assert set(site.changes.due("gpus", {})["clique_ids"].values()) == {32766}
     [(journal, _plan)] = site.changes.opened()
     assert journal.is_back
     site.changes.require_agreed(FABRIC, site.changes.affected())

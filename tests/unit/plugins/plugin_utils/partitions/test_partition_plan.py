@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan, partition_steps
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import locate
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import is_met, parse
@@ -340,9 +340,7 @@ def test_an_older_release_has_another_number_of_the_default_partition() -> None:
     plan, objections = partition_plan.make("r01", wish, site.fabric, seen, (), ())
     assert objections == []
     assert [(row["id"], row["default"]) for row in plan["after"]] == [(1, True), (2, False), (3, False)]
-    assert partition_steps.clique_ids(partition_plan.turned(plan)) == dict.fromkeys(R01, 32766), (
-        "its GPUs report the usual one"
-    )
+    assert partition_plan.turned(plan)["clique_ids"] == dict.fromkeys(R01, 32766), "its GPUs report the usual one"
 
 
 def test_by_hand_the_fabric_file_alone_is_read() -> None:
