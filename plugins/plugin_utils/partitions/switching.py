@@ -187,7 +187,7 @@ class _Run:
         while True:
             try:
                 controller = self.switch.controller()
-                if controller and controller.is_ok:
+                if controller.is_ok:
                     listed = self.switch.partitions()
                     self.problem = self._lost(listed)
                     if not self.problem:
@@ -195,8 +195,8 @@ class _Run:
                         if operation is None or is_listed(operation, listed):
                             return True
                 else:
-                    words = ", ".join(filter(None, controller or ("there is none",)))
-                    self.problem = f"{self.switch.name}: its controller is not ok ({words}); check where it runs"
+                    what = f"its controller is not ok ({controller.words}); check where it runs"
+                    self.problem = f"{self.switch.name}: {what}"
             except http.HttpError as error:
                 self.problem = str(error)
                 if error.status in (401, 403):

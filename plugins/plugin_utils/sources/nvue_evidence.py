@@ -65,7 +65,7 @@ def _by_domain(fabric: Fabric, observations: Iterable[Observation]) -> dict[str,
 def _findings(
     fabric: Fabric, domain: str, reports: Sequence[nvue.Report], rows: Mapping[str, Observation]
 ) -> Iterator[Finding]:
-    report = only(row for row in reports if row.controller and row.controller.is_primary)
+    report = only(row for row in reports if row.controller.is_primary)
     if report is None:
         why = next((row.problem for row in reports if row.problem), "none or several of them run the controller")
         message = f"Source nvue: the switches of NVLink domain {domain} show no partitions ({why.rstrip('.')})."

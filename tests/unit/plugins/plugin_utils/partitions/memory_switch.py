@@ -53,7 +53,7 @@ class MemorySwitch(nvue.Switch):
         self.later: list[tuple[float, dict[int, list[tuple[str, str]]]]] = []
         self.is_primary = True
 
-    def controller(self) -> nvue.Controller | None:
+    def controller(self) -> nvue.Controller:
         return nvue.Controller("CONFIGURED" if self.is_primary else "STANDBY", "ok", "")
 
     def partitions(self) -> tuple[nvue.Partition, ...]:

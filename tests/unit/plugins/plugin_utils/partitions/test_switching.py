@@ -283,7 +283,9 @@ def test_a_switch_that_no_longer_runs_the_controller_is_no_switch_without_partit
     rack.switch.is_primary = False
     end = rack.run(wait=600)
     assert end.state == nvue.UNKNOWN
-    assert end.reason == ("r01sw1: its controller is not ok (STANDBY, ok); check where it runs. Nothing was sent")
+    assert end.reason == (
+        "r01sw1: its controller is not ok (STANDBY, status ok); check where it runs. Nothing was sent"
+    )
     assert rack.switch.calls == []
 
 
