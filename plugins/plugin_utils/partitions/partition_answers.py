@@ -134,7 +134,7 @@ def seen(nodes: Mapping[str, str], jobs: Mapping[str, Sequence[str]], found: Map
     """
     with_pods = {tray: [*jobs.get(tray, ()), *row.pods] for tray, row in found.items()}
     domains = {tray: row.compute_domains for tray, row in found.items()}
-    return Seen(None, Places({}, {}, {}), {}, nodes, {**jobs, **with_pods}, domains)
+    return Seen(None, Places({}, {}), {}, nodes, {**jobs, **with_pods}, domains)
 
 
 def in_service(seen: Seen, trays: Iterable[str], is_slurm: bool) -> str:

@@ -202,7 +202,7 @@ class Changes:
             journal.write("switch", DONE, detail="by hand")
             return partition_steps.by_hand(plan)
         end = switching.converge(find(plan["domain"]), plan, journal, wait, say)
-        is_done = end.state in (nvue.DONE, switching.IS_BACK)
+        is_done = end.state == nvue.DONE
         journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
         if not is_done:
             raise PartitionError(end.reason)

@@ -196,6 +196,13 @@ def make(
     return plan, list(itertools.chain(*found))
 
 
+def is_met(wish: Wish, domain: str, fabric: Fabric) -> bool:
+    """Whether a plan of the fabric file alone moves no tray; the file has no limit and no resiliency mode."""
+    observed = {tray: fabric.identity(fabric.trays[tray]["clique"]) for tray in trays_of(fabric, domain)}
+    plan, _objections = make(domain, wish, fabric, Seen(None, Places({}, {}), observed), (), ())
+    return not plan["moved"]
+
+
 def _by_hand(cliques: Mapping[str, int], fabric: Fabric) -> list[nvue.Partition]:
     """The partitions where no switch is read: cliques of the fabric file with trays, and the default one."""
     names = {DEFAULT_CLIQUE: "default"} | {number: name for name, number in cliques.items() if fabric.members[name]}

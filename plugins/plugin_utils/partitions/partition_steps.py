@@ -11,7 +11,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, wish
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, placed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, is_met, placed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 _OF_PLACE = ("clique", "block", "why")
@@ -52,7 +52,7 @@ def chosen(wanted: Mapping[str, wish.Wish], fabric: Fabric, only: Sequence[str])
         if domain not in wanted:
             raise PartitionError(f"partition_domains: {shown(domain)} is not in {wish.OPTION}{nearest(domain, wanted)}")
     asked = [domain for domain in wanted if not only or domain in only]
-    found = [domain for domain in asked if not wish.is_met(wanted[domain], domain, fabric)]
+    found = [domain for domain in asked if not is_met(wanted[domain], domain, fabric)]
     if len(found) > 1 and not only:
         remedy = f"name those that this run changes, as -e partition_domains={','.join(found)}"
         raise PartitionError(f"{wish.OPTION}: the partitions of {' and '.join(found)} differ; {remedy}")

@@ -31,9 +31,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partit
     turned,
 )
 
-FOREIGN, IS_BACK = "foreign", "is_back"
-"""How a change ended, beside the states of nvue.Outcome. FOREIGN: somebody else has changed the partitions, and nothing
-more is sent. IS_BACK: the switch refused it, and everything is as it was before."""
+FOREIGN = "foreign"
+"""How a change ended, beside the states of nvue.Outcome: somebody else has changed the partitions, and nothing more is
+sent."""
 PROGRESS = 30.0
 """Seconds between two lines about a wait."""
 Listed = Sequence[nvue.Partition]
@@ -54,8 +54,8 @@ _REMEDIES = {
 def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say: Say) -> Outcome:
     """Carry out the plan of an open change (Journal.plan); where the switch refuses that, back to what was before.
 
-    wait: seconds that one operation may take until the switch lists it. say: receives lines of progress. After any
-    other end than DONE and IS_BACK the trays must stay drained.
+    wait: seconds that one operation may take until the switch lists it. say: receives lines of progress. DONE with a
+    reason: the switch refused it, and everything is as it was before. After any other end the trays must stay drained.
     """
     run = _Run(switch, plan, journal, wait, say)
     end = run.end()
@@ -64,14 +64,13 @@ def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say
         journal.turn_back(end.reason)
         run.plan = turned(plan)
         back = run.end()
-        if back.state == DONE:
-            return Outcome(IS_BACK, f"{end.reason}. All GPUs are in the partitions of before")
-        end = Outcome(back.state, f"{end.reason}. It cannot be put back: {back.reason}")
-    out = _located(plan, run.listed).missing if run.listed else {}
-    if end.state == DONE or not out:
+        where = f"It cannot be put back: {back.reason}" if back.reason else "All GPUs are in the partitions of before"
+        end = Outcome(back.state, f"{end.reason}. {where}")
+    out = [tray for tray, gpus in _located(plan, run.listed).gpus.items() for gpu in gpus if gpu.partition is None]
+    if end.state == DONE or not (out and run.listed):
         return end
-    gpus = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
-    return Outcome(end.state, f"{end.reason}. In no NVLink partition: {gpus}, which must stay drained")
+    what = f"In no NVLink partition: {count(len(out), 'GPU')} of {folded({*out})}, which must stay drained"
+    return Outcome(end.state, f"{end.reason}. {what}")
 
 
 def is_listed(operation: Operation, listed: Listed) -> bool:

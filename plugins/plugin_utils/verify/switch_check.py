@@ -113,12 +113,9 @@ def _partitions(evidence: Evidence, rack: Rack, report: nvue.Report) -> Iterator
 
     def clique_and_trays(rows: Sequence[nvue.Partition]) -> tuple[str | None, list[str]]:
         clique_of = {tray: evidence.clique_of(tray) or "" for tray in rack.trays}
-        same = {
-            clique
-            for clique in {*clique_of.values()}
-            if any(is_clique(row, cliques[clique]["clique_id"]) for row in rows)
-        }
-        return only(same), [tray for tray in rack.trays if clique_of[tray] in same]
+        ids = {tray: cliques[clique]["clique_id"] for tray, clique in clique_of.items()}
+        trays = [tray for tray, clique_id in ids.items() if any(is_clique(row, clique_id) for row in rows)]
+        return only(clique_of[tray] for tray in trays), trays
 
     def where(rows: Sequence[nvue.Partition], one: str = "has", several: str = "have") -> str:
         ids = f"{'s' if len(rows) > 1 else ''} {summarize([str(row.id) for row in rows])}"
@@ -144,7 +141,8 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     found = places.locate({tray: known[tray] for tray in rack.trays if tray in known}, report.partitions)
     wrong, lists = list(found.doubts.values()), f"Switch {report.switch} lists"
     answered = evidence.trays.keys() - found.doubts.keys()
-    out = {tray: number for tray, number in found.missing.items() if tray in answered}
+    missing = [tray for tray, gpus in found.gpus.items() for gpu in gpus if gpu.partition is None]
+    out = equal((tray, tray) for tray in missing if tray in answered)
     placed = []
     for tray, gpus in found.gpus.items():
         clique = evidence.clique_of(tray) or ""
@@ -158,7 +156,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     if wrong:
         message = f"{lists} GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
-    gpus_out = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
+    gpus_out = f"{count(sum(map(len, out.values())), 'GPU')} of {folded(out)}"
     if out and (strange := _strange(evidence, rack, report, known)):
         message = (
             f"{lists} {count(strange, 'GPU')} with numbers and places that no tray of NVLink domain {rack.name}"

@@ -13,8 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection, Plan, Seen
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import Gpu, locate
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import DEFAULT_CLIQUE, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import DEFAULT_CLIQUE, Gpu, locate
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import parse
 
 NOW = "2026-11-21T05:00:00Z"
 Row = dict[str, Any]

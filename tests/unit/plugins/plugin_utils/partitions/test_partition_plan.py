@@ -14,9 +14,9 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection, is_met
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import locate
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import is_met, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import parse
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.partitions.partition_world import Rack
 from hypothesis import given

@@ -106,7 +106,7 @@ def test_the_refusal_of_a_gpu_is_put_back(rack: Domain) -> None:
     end = rack.run()
     location = PLACES[TRAYS[1]][0]
     assert end == (
-        switching.IS_BACK,
+        nvue.DONE,
         f"Switch r01sw1 of NVLink domain r01 refuses the addition of the GPU {location} of r01t02 to NVLink partition 1"
         f" (failed to update partition 1 location {location}); remove the cause, then run partition again. All GPUs are"
         " in the partitions of before",
@@ -275,7 +275,8 @@ def test_a_hostile_answer_to_an_action_ends_in_one_sentence(kind: str, tmp_path:
             reply.json(documents[path])
 
     end, requests = against(respond, tmp_path, authority)
-    assert end.state == (switching.IS_BACK if kind == "refusal" else nvue.UNKNOWN)
+    assert end.state == (nvue.DONE if kind == "refusal" else nvue.UNKNOWN)
+    assert ("All GPUs are in the partitions of before" in end.reason) == (kind == "refusal")
     posts = [request.target for request in requests if request.method == "POST"]
     assert posts == [f"/nvue_v1/sdn/partition/{DEFAULT}/location/{PLACES[TRAYS[0]][0]}"]
 
