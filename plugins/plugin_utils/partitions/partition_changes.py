@@ -174,39 +174,34 @@ class Changes:
             say(line)
 
         for journal, plan in self.opened("gpus"):
-            # A run that goes on waits for that person again.
-            if HAND in (plan["by"], self.by) and not journal.due("switch"):
+            is_due, domain = journal.due("switch"), plan["domain"]
+            if is_due:
+                journal.write("switch", BEGIN)
+            if HAND in (plan["by"], self.by):
+                # A run that goes on waits for that person again.
                 text += partition_steps.by_hand(plan)
-        for journal, plan in self.opened("switch"):
-            storage.mark(journal.path, now, own)
-            try:
-                text += self._switched(journal, plan, find, wait, go_on)
-            except NvlinkError as error:
-                if os.getppid() != parent:
-                    raise
-                errors.append(str(error))
-            finally:
-                storage.unmark(journal.path, own)
+                if is_due:
+                    journal.write("switch", DONE, detail="by hand")
+            elif is_due:
+                storage.mark(journal.path, now, own)
+                try:
+                    end = switching.converge(find(domain), plan, journal, wait, go_on)
+                    is_done = end.state == nvue.DONE
+                    journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
+                    said = end.reason or f"The switch has the partitions of NVLink domain {domain} now."
+                    (text if is_done else errors).append(said)
+                except NvlinkError as error:
+                    if os.getppid() != parent:
+                        raise
+                    errors.append(str(error))
+                finally:
+                    storage.unmark(journal.path, own)
         if errors:
             # Else a person who changes a switch by hand does not see them.
             for line in text:
                 say(line)
             raise PartitionError(f"{'; '.join(errors)}{self._alone()}")
         return text
-
-    def _switched(
-        self, journal: Journal, plan: Plan, find: Callable[[str], nvue.Switch], wait: float, say: switching.Say
-    ) -> list[str]:
-        journal.write("switch", BEGIN)
-        if HAND in (plan["by"], self.by):
-            journal.write("switch", DONE, detail="by hand")
-            return partition_steps.by_hand(plan)
-        end = switching.converge(find(plan["domain"]), plan, journal, wait, say)
-        is_done = end.state == nvue.DONE
-        journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
-        if not is_done:
-            raise PartitionError(end.reason)
-        return [end.reason or f"The switch has the partitions of NVLink domain {plan['domain']} now."]
 
     def require_agreed(self, proposed: Fabric, trays: Collection[str]) -> None:
         """PartitionError unless a fabric file has the places of the plans and no other change. trays: that answer."""
