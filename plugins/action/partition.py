@@ -94,7 +94,8 @@ class ActionModule(ControllerAction):
             return None if options["by"] == partition_plan.HAND else self._primary(domain)[1].partitions
 
         made = partition_review.plan(options, self.wanted, self.changes, seen, known, listed)
-        made = partition_review.owned(made, lambda tray: self.hosts.setting(tray, "imex_owner", options["imex_owner"]))
+        set_for = functools.partial(self.hosts.setting, name="imex_owner", default=options["imex_owner"])
+        made["objections"] += partition_review.set_owner(made["plans"], set_for)
         others = self.changes.in_use(self.marks, os.getppid())
         return {**made, "objections": [*others, *made["objections"]], "base": self.base}
 

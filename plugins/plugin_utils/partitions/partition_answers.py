@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity
@@ -157,8 +156,3 @@ def still_out(nodes: Mapping[str, str], trays: Iterable[str]) -> str:
     """
     out = [tray for tray in trays if is_ours(nodes.get(tray, ""), (REASON,))]
     return f"still drained, as the tests failed: {names(out)}; the report of the rollout has the reason" if out else ""
-
-
-def unproven(nodes: Mapping[str, str], trays: Iterable[str]) -> list[str]:
-    """The trays whose tests have failed, which are left to resume and repair. nodes, trays: as in still_out."""
-    return [tray for tray in trays if is_ours(nodes.get(tray, ""), (UNPROVEN,))]

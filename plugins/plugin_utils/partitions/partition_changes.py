@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
@@ -28,7 +29,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partit
     STEPS,
     Journal,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import HAND, NVUE, Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
+    HAND,
+    NVUE,
+    Plan,
+    is_ours,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 NEXT = "the trays stay drained: run partition again to go on, or with -e partition_rollback=true to go back"
@@ -224,7 +230,9 @@ class Changes:
                 text.append(f"No answer, so still drained: {folded(silent)}; return with the playbook resume.")
             turned = [line["detail"] for line in journal.change if line["step"] == "rollback" and line["detail"]]
             failures += [f"The partitions of NVLink domain {domain} are as before: {why}" for why in turned]
-            if sick := partition_answers.unproven(nodes, [tray for tray in plan["affected"] if tray in trays]):
+            answering = [tray for tray in plan["affected"] if tray in trays]
+            # Those are not fit for jobs, which holds no change open, and are left to resume and repair.
+            if sick := [tray for tray in answering if is_ours(nodes.get(tray, ""), (UNPROVEN,))]:
                 what = f"The tests of {folded(sick)} have failed, and the change has ended without them"
                 failures.append(f"{what}: they stay drained; return them with the playbook repair or resume")
             journal.write("end", DONE)
