@@ -20,7 +20,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
@@ -392,20 +392,18 @@ def turned(plan: Plan) -> Plan:
 
 
 def operations(plan: Plan) -> list[Operation]:
-    """The calls that change the switch as planned: all removals, then additions, then deletions; none by hand."""
-    start, end = plan["before"], plan["after"]
-    was = {tray: row["id"] for row in start for tray in row["trays"]}
-    known, kept = {row["id"] for row in start}, {row["id"] for row in end}
-    gpus_of = plan["gpus"]
-    leaving = [tray for tray in plan["moved"] if tray in was and tray in gpus_of]
-    found = [Operation(nvue.RESTORE, was[tray], tray, *gpu) for tray in leaving for gpu in gpus_of[tray]]
-    for row in end:
-        for tray in row["trays"]:
-            for gpu in gpus_of.get(tray, ()):
-                verb = nvue.UPDATE if row["id"] in known else nvue.CREATE
-                known.add(row["id"])
-                found.append(Operation(verb, row["id"], tray, *gpu))
-    return found + [Operation(nvue.DELETE, row["id"], "", "", "") for row in start if row["id"] not in kept]
+    """The calls that change the switch as planned: all removals, then additions, then deletions; none by hand.
+
+    The addition of the first GPU of a partition that the switch does not list creates it.
+    """
+
+    def of(verb: str, rows: Iterable[Row]) -> list[Operation]:
+        gpus = ((row["id"], tray, gpu) for row in rows for tray in row["trays"] for gpu in plan["gpus"].get(tray, ()))
+        return [Operation(verb, number, tray, *gpu) for number, tray, gpu in gpus]
+
+    kept = {row["id"] for row in plan["after"]}
+    deleted = [Operation(nvue.DELETE, row["id"], "", "", "") for row in plan["before"] if row["id"] not in kept]
+    return of(nvue.RESTORE, plan["before"]) + of(nvue.UPDATE, plan["after"]) + deleted
 
 
 def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
@@ -442,7 +440,7 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
     calls = Counter(operation.verb for operation in operations(plan))
     if calls and plan["by"] == NVUE:
         minutes = math.ceil(sum(calls.values()) * SECONDS / 60)
-        gpus = f"{count(calls[nvue.RESTORE], 'GPU')} removed, {calls[nvue.CREATE] + calls[nvue.UPDATE]} added"
+        gpus = f"{count(calls[nvue.RESTORE], 'GPU')} removed, {calls[nvue.UPDATE]} added"
         lines.append(f"switch: {count(sum(calls.values()), 'call')}, one GPU each ({gpus}), about {minutes} min")
     return lines
 

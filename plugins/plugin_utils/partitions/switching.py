@@ -129,10 +129,8 @@ class _Run:
         if found := foreign(self.plan, self.listed, made):
             return self._end(FOREIGN, f"lists {found}")
         for number, operation in enumerate(due, 1):
-            if not is_listed(operation, self.listed):
-                self.say(f"{number} of {len(due)}: {_words(operation)}")
-                if end := self._do(operation):
-                    return end
+            if not is_listed(operation, self.listed) and (end := self._do(operation, f"{number} of {len(due)}")):
+                return end
         return Outcome(DONE)
 
     def _awaited(self, due: Sequence[Operation]) -> Outcome | None:
@@ -149,17 +147,18 @@ class _Run:
         elif line["state"] == lines.BEGIN:
             # The other operations may be sent again; a second creation only after a person has read of it.
             self._write(operation, lines.FAILED, "killed")
-            if operation.verb == nvue.CREATE and operation in due:
+            if operation.verb == nvue.CREATE and operation._replace(verb=nvue.UPDATE) in due:
                 return self._end(UNKNOWN, f"may or may not have done {_words(operation)} (its run was killed)")
         return None
 
-    def _do(self, operation: Operation) -> Outcome | None:
-        """Do one operation, until the switch lists it; the end of the run where that fails."""
+    def _do(self, operation: Operation, number: str) -> Outcome | None:
+        """Do one operation, until the switch lists it; the end of the run where that fails. number: its place in words."""
         there = next((row for row in self.listed if row.id == operation.partition), None)
         if operation.verb == nvue.DELETE and there and there.gpus:
             return self._end(FOREIGN, f"lists GPUs in NVLink partition {there.id}, which the plan empties")
-        if operation.verb == nvue.CREATE and there:
-            operation = operation._replace(verb=nvue.UPDATE)
+        if operation.verb == nvue.UPDATE and not there:
+            operation = operation._replace(verb=nvue.CREATE)
+        self.say(f"{number}: {_words(operation)}")
         is_again = self.journal.begun() is not None
         self._write(operation, lines.BEGIN)
         ends = time.monotonic() + self.wait

@@ -95,8 +95,7 @@ class Rack:
         rows = {row["id"]: row for row in plan["after"]}
         for verb, number, tray, location, uid in partition_plan.operations(plan):
             gpu = nvue.Gpu(location, uid)
-            if verb == nvue.CREATE:
-                assert number not in self.partitions
+            if verb == nvue.UPDATE and number not in self.partitions:
                 row = rows[number]
                 self.partitions[number] = self.partition(row["name"], row["limit"] or 0) | {"mode": row["mode"]}
                 self.made.add(number)

@@ -45,9 +45,9 @@ def test_a_rack_is_split_by_index() -> None:
     assert plan["moved"] == plan["affected"] == R01
     assert plan["clique_ids"] == {tray: 1 if tray in R01[:9] else 2 for tray in R01}
     calls = partition_plan.operations(plan)
-    assert Counter(call.verb for call in calls) == {nvue.RESTORE: 72, nvue.CREATE: 2, nvue.UPDATE: 70}
+    assert Counter(call.verb for call in calls) == {nvue.RESTORE: 72, nvue.UPDATE: 72}
     assert [call.verb for call in calls[:72]] == [nvue.RESTORE] * 72
-    assert calls[72] == (nvue.CREATE, 1, "r01t01", "1.1.1.1", "0x0000000000000001")
+    assert calls[72] == (nvue.UPDATE, 1, "r01t01", "1.1.1.1", "0x0000000000000001")
 
 
 def test_the_sizes_of_a_shape_are_filled_in_their_order() -> None:
