@@ -16,7 +16,7 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
@@ -99,6 +99,19 @@ def locate(known: Mapping[str, Sequence[Gpu]], partitions: Sequence[nvue.Partiti
                 differs = f"{listed.uid or 'a GPU'} at {listed.location}, its driver has {own.ids[0]} at {own.place}"
                 found.doubts.setdefault(tray, f"{tray}: {differs}")
     return found
+
+
+def elsewhere(
+    found: Places, partitions: Sequence[nvue.Partition], clique_ids: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Each tray that has GPUs in another NVLink partition than that of its clique, and its partitions in words.
+
+    found: by locate(). clique_ids: tray of it -> the ID of its clique.
+    """
+    for tray, clique_id in clique_ids.items():
+        there = {gpu.partition for gpu in found.gpus[tray] if gpu.partition is not None}
+        if not there <= {row.id for row in partitions if is_clique(row, clique_id)}:
+            yield tray, " and ".join(map(str, sorted(there)))
 
 
 def place(gpu: nvue.Gpu) -> str:

@@ -152,7 +152,7 @@ class _Run:
         return None
 
     def _do(self, operation: Operation, number: str) -> Outcome | None:
-        """Do one operation, until the switch lists it; the end of the run where that fails. number: its place in words."""
+        """Do one operation, until the switch lists it; the end of the run where that fails. number: its place."""
         there = next((row for row in self.listed if row.id == operation.partition), None)
         if operation.verb == nvue.DELETE and there and there.gpus:
             return self._end(FOREIGN, f"lists GPUs in NVLink partition {there.id}, which the plan empties")

@@ -143,16 +143,11 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     answered = evidence.trays.keys() - found.doubts.keys()
     missing = [tray for tray, gpus in found.gpus.items() for gpu in gpus if gpu.partition is None]
     out = equal((tray, tray) for tray in missing if tray in answered)
-    placed = []
-    for tray, gpus in found.gpus.items():
-        clique = evidence.clique_of(tray) or ""
-        clique_id = evidence.fabric.cliques[clique]["clique_id"]
-        there = {gpu.partition for gpu in gpus if gpu.partition is not None}
-        same = {row.id for row in report.partitions if is_clique(row, clique_id)}
-        if tray not in found.doubts and tray not in out and not there <= same:
-            parts = " and ".join(map(str, sorted(there)))
-            placed.append(((parts, clique, _reported(evidence, tray)), tray))
-    elsewhere = equal(placed)
+    certain = [tray for tray in found.gpus if tray not in found.doubts and tray not in out]
+    clique_of = {tray: evidence.clique_of(tray) or "" for tray in certain}
+    ids = {tray: evidence.fabric.cliques[clique]["clique_id"] for tray, clique in clique_of.items()}
+    differ = places.elsewhere(found, report.partitions, ids)
+    elsewhere = equal(((parts, clique_of[tray], _reported(evidence, tray)), tray) for tray, parts in differ)
     if wrong:
         message = f"{lists} GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
