@@ -385,6 +385,12 @@ def placed(plan: Plan, trays: Collection[str]) -> dict[str, int]:
     return {tray: number for number, members in rows for tray in members if tray in trays}
 
 
+def only_in(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """The partitions that only the first ones have: the created ones of after and before, or the deleted ones."""
+    ids = {row["id"] for row in others}
+    return [row for row in rows if row["id"] not in ids]
+
+
 def turned(plan: Plan) -> Plan:
     """The plan that undoes a plan."""
     back: Plan = {**plan, "before": plan["after"], "after": plan["before"]}
@@ -401,8 +407,7 @@ def operations(plan: Plan) -> list[Operation]:
         gpus = ((row["id"], tray, gpu) for row in rows for tray in row["trays"] for gpu in plan["gpus"].get(tray, ()))
         return [Operation(verb, number, tray, *gpu) for number, tray, gpu in gpus]
 
-    kept = {row["id"] for row in plan["after"]}
-    deleted = [Operation(nvue.DELETE, row["id"], "", "", "") for row in plan["before"] if row["id"] not in kept]
+    deleted = [Operation(nvue.DELETE, row["id"], "", "", "") for row in only_in(plan["before"], plan["after"])]
     return of(nvue.RESTORE, plan["before"]) + of(nvue.UPDATE, plan["after"]) + deleted
 
 
@@ -411,16 +416,13 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
 
     The map of the rack is render/domain_map.change_map(fabric, planned); Slurm and Kubernetes have plans of their own.
     """
-    known, kept = ({row["id"] for row in rows} for rows in (plan["before"], plan["after"]))
     lines = [f"NVLink domain {plan['domain']}: {folded(plan['moved'])} move"]
-    for row in plan["after"]:
-        if row["id"] not in known:
-            limit = f"multicast limit {row['limit']}" if row["limit"] else "no multicast"
-            settings = ", ".join(filter(None, (row["mode"], limit)))
-            lines.append(f"partition {row['id']} ({row['name']}) is created: {folded(row['trays'])}, {settings}")
-    for row in plan["before"]:
-        if row["id"] not in kept:
-            lines.append(f"partition {row['id']} ({row['name']}), which is empty then, is deleted")
+    for row in only_in(plan["after"], plan["before"]):
+        limit = f"multicast limit {row['limit']}" if row["limit"] else "no multicast"
+        settings = ", ".join(filter(None, (row["mode"], limit)))
+        lines.append(f"partition {row['id']} ({row['name']}) is created: {folded(row['trays'])}, {settings}")
+    deleted = only_in(plan["before"], plan["after"])
+    lines += [f"partition {row['id']} ({row['name']}), which is empty then, is deleted" for row in deleted]
     for clique in cliques_of(planned, plan["domain"]):
         trays, block = planned.members[clique], planned.cliques[clique]["block"]
         if trays != fabric.members.get(clique, []):

@@ -11,7 +11,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, wish
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, is_met, placed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
+    Plan,
+    is_met,
+    only_in,
+    placed,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 _OF_PLACE = ("clique", "block", "why")
@@ -67,11 +72,10 @@ def met(wanted: Collection[str]) -> str:
 
 def by_hand(plan: Plan) -> list[str]:
     """What a person is to do on the switch."""
-    rows, kept = plan["after"], [row["id"] for row in plan["after"]]
     return [
         f"Set the NVLink partitions of {plan['domain']} on its switch now; this run goes on when the GPUs report them:",
-        *(f"partition {row['id']} ({row['name']}): {fold(row['trays']) or 'no GPU'}" for row in rows),
-        *(f"partition {row['id']} ({row['name']}): delete it" for row in plan["before"] if row["id"] not in kept),
+        *(f"partition {row['id']} ({row['name']}): {fold(row['trays']) or 'no GPU'}" for row in plan["after"]),
+        *(f"partition {row['id']} ({row['name']}): delete it" for row in only_in(plan["before"], plan["after"])),
     ]
 
 

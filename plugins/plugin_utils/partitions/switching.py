@@ -27,6 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     Operation,
     Plan,
+    only_in,
     operations,
     turned,
 )
@@ -87,7 +88,7 @@ def foreign(plan: Plan, listed: Listed, made: set[int]) -> str:
 
     made: the partitions that are of this collection (Journal.made).
     """
-    new = {row["id"] for row in plan["after"]} - {row["id"] for row in plan["before"]} - made
+    new = {row["id"] for row in only_in(plan["after"], plan["before"])} - made
     if strange := [row.id for row in listed if row.id in new]:
         return f"NVLink partition {strange[0]}, which the plan has not made"
     found = _located(plan, listed)
