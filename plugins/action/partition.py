@@ -79,7 +79,7 @@ class ActionModule(ControllerAction):
         begun = partition_steps.begun(self.changes.incidents, options["wish"], only, rollback, options["plan"])
         domains = begun or partition_steps.chosen(self.wanted, self.fabric, only)
         trays = [] if begun else [tray for domain in domains for tray in wish.trays_of(self.fabric, domain)]
-        text = self.changes.going_on(begun, rollback) if domains else [partition_steps.met(only or self.wanted)]
+        text = [*self.changes.going_on(begun, rollback)] if domains else [partition_steps.met(only or self.wanted)]
         return {"domains": domains, "is_new": bool(trays), "trays": trays, "text": text}
 
     def _planned(self) -> Result:

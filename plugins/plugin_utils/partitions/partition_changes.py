@@ -60,15 +60,13 @@ class Changes:
         """Domain -> the ID of its open change."""
         return {plan["domain"]: journal.change[0]["incident"] for journal, plan in self.opened()}
 
-    def going_on(self, domains: Collection[str], rollback: bool) -> list[str]:
+    def going_on(self, domains: Collection[str], rollback: bool) -> Iterator[str]:
         """A line for the open change of each of these domains."""
-        text = []
         for journal in (self.journals[domain] for domain in domains):
             left, first = [step for step in STEPS if journal.due(step)], journal.change[0]
             back = " on the way back" if rollback or journal.is_back else ""
             what = f"The change {first['incident']} of NVLink domain {journal.domain} began at {first['at']}"
-            text.append(f"{what}; steps left{back}: {', '.join(left)}.")
-        return text
+            yield f"{what}; steps left{back}: {', '.join(left)}."
 
     def in_use(self, paths: Iterable[str], pid: int) -> list[str]:
         """A sentence for each other run that works on one of these files or on a journal. pid: of this run."""

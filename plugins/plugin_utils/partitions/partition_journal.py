@@ -104,16 +104,22 @@ class Journal:
 
     def open(self, sha256: str, document: Mapping[str, Any]) -> None:
         """Begin a change. document: a Plan, and whatever else a run that continues it must know."""
-        self._append(sha256[:12], "plan", DONE, self.domain, "", json.dumps(document, sort_keys=True))
+        self.write("plan", DONE, detail=json.dumps(document, sort_keys=True), incident=sha256[:12])
 
     def turn_back(self, why: str = "") -> None:
         """Turn the open change back; one that was turned back before stays so. why: empty where a person asks."""
         if not self.is_back:
             self.write("rollback", DONE, detail=why)
 
-    def write(self, step: str, state: str, subject: str = "", code: str = "", detail: str = "") -> None:
-        """Append a line of the open change. subject: the domain without one."""
-        self._append(self.change[0]["incident"], step, state, subject or self.domain, code, detail)
+    def write(
+        self, step: str, state: str, subject: str = "", code: str = "", detail: str = "", incident: str = ""
+    ) -> None:
+        """Append a line. subject: the domain without one. incident: that of the open change without one."""
+        at, subject, incident = self._now(), subject or self.domain, incident or self.change[0]["incident"]
+        line = Line(incident=incident, at=at, step=step, state=state, subject=subject, code=code, detail=detail)
+        with storage.locked(self.path, at):
+            journal.append(self.path, [line])
+        self.lines.append(line)
 
     @property
     def _last(self) -> list[Line]:
@@ -125,13 +131,6 @@ class Journal:
     def _last_plan(self) -> Plan:
         plan = self._plan(self._last[0])
         return turned(plan) if self.is_back else plan
-
-    def _append(self, incident: str, step: str, state: str, subject: str, code: str, detail: str) -> None:
-        at = self._now()
-        line = Line(incident=incident, at=at, step=step, state=state, subject=subject, code=code, detail=detail)
-        with storage.locked(self.path, at):
-            journal.append(self.path, [line])
-        self.lines.append(line)
 
     def _plan(self, line: Line) -> Plan:
         plan = journal.content(line["detail"])
