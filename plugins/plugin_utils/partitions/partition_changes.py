@@ -178,28 +178,29 @@ class Changes:
             say(line)
 
         for journal, plan in self.opened("gpus"):
-            is_due, domain = journal.due("switch"), plan["domain"]
-            if is_due:
-                journal.write("switch", BEGIN)
-            if HAND in (plan["by"], self.by):
+            is_by_hand, domain = HAND in (plan["by"], self.by), plan["domain"]
+            if is_by_hand:
                 # A run that goes on waits for that person again.
                 text += partition_steps.by_hand(plan)
-                if is_due:
+            if not journal.due("switch"):
+                continue
+            storage.mark(journal.path, now, own)
+            try:
+                journal.write("switch", BEGIN)
+                if is_by_hand:
                     journal.write("switch", DONE, detail="by hand")
-            elif is_due:
-                storage.mark(journal.path, now, own)
-                try:
-                    end = switching.converge(find(domain), plan, journal, wait, go_on)
-                    is_done = end.state == nvue.DONE
-                    journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
-                    said = end.reason or f"The switch has the partitions of NVLink domain {domain} now."
-                    (text if is_done else errors).append(said)
-                except NvlinkError as error:
-                    if os.getppid() != parent:
-                        raise
-                    errors.append(str(error))
-                finally:
-                    storage.unmark(journal.path, own)
+                    continue
+                end = switching.converge(find(domain), plan, journal, wait, go_on)
+                is_done = end.state == nvue.DONE
+                journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
+                said = end.reason or f"The switch has the partitions of NVLink domain {domain} now."
+                (text if is_done else errors).append(said)
+            except NvlinkError as error:
+                if os.getppid() != parent:
+                    raise
+                errors.append(str(error))
+            finally:
+                storage.unmark(journal.path, own)
         if errors:
             # Else a person who changes a switch by hand does not see them.
             for line in text:

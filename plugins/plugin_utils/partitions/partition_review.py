@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
@@ -58,7 +58,7 @@ def plan(
     return made
 
 
-def set_owner(plans: Iterable[partition_plan.Plan], owner_of: Callable[[str], str | None]) -> list[str]:
+def set_owner(plans: Sequence[partition_plan.Plan], owner_of: Callable[[str], str | None]) -> list[str]:
     """Set the owner of IMEX, which must be the same for all affected trays: they may share a clique then.
 
     owner_of: tray -> its imex_owner, None where it is not known. Returns what objects to that, as sentences.

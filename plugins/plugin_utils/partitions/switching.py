@@ -65,7 +65,8 @@ def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say
         journal.turn_back(end.reason)
         run.plan = turned(plan)
         back = run.end()
-        where = f"It cannot be put back: {back.reason}" if back.reason else "All GPUs are in the partitions of before"
+        is_back = back.state == DONE
+        where = "All GPUs are in the partitions of before" if is_back else f"It cannot be put back: {back.reason}"
         end = Outcome(back.state, f"{end.reason}. {where}")
     out = [tray for tray, gpus in _located(plan, run.listed).gpus.items() for gpu in gpus if gpu.partition is None]
     if end.state == DONE or not (out and run.listed):

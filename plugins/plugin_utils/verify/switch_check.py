@@ -9,6 +9,7 @@ described in partitions/places.py; where both sides disagree, nothing of the tra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -142,7 +143,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     wrong, lists = list(found.doubts.values()), f"Switch {report.switch} lists"
     answered = evidence.trays.keys() - found.doubts.keys()
     missing = [tray for tray, gpus in found.gpus.items() for gpu in gpus if gpu.partition is None]
-    out = equal((tray, tray) for tray in missing if tray in answered)
+    out = Counter(tray for tray in missing if tray in answered)
     certain = [tray for tray in found.gpus if tray not in found.doubts and tray not in out]
     clique_of = {tray: evidence.clique_of(tray) or "" for tray in certain}
     ids = {tray: evidence.fabric.cliques[clique]["clique_id"] for tray, clique in clique_of.items()}
@@ -151,7 +152,7 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     if wrong:
         message = f"{lists} GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
-    gpus_out = f"{count(sum(map(len, out.values())), 'GPU')} of {folded(out)}"
+    gpus_out = f"{count(out.total(), 'GPU')} of {folded(out)}"
     if out and (strange := _strange(evidence, rack, report, known)):
         message = (
             f"{lists} {count(strange, 'GPU')} with numbers and places that no tray of NVLink domain {rack.name}"
