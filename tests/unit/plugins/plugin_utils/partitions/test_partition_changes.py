@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import cast
 
@@ -150,6 +151,25 @@ def test_a_domain_that_fails_on_its_switch_stops_no_other(site: Site, monkeypatc
     with pytest.raises(PartitionError, match=r"^r01 does not answer; each of r01 and r02 .* -e partition_domains$"):
         site.changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, said.append, NOW)
     assert [journal.domain for journal, _plan in site.changes.opened("switch")] == ["r01"]
+    assert said == ["The switch has the partitions of NVLink domain r02 now."]
+
+
+def test_a_journal_that_cannot_be_written_stops_no_other_domain(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.confirm(*site.both())
+    changes, asked = site.changes, list[str]()
+    path = Path(changes.journals["r01"].path)
+    path.unlink()
+    path.mkdir()
+
+    def converge(_switch: object, plan: Plan, *_rest: object) -> nvue.Outcome:
+        asked.append(plan["domain"])
+        return nvue.Outcome(nvue.DONE)
+
+    monkeypatch.setattr(switching, "converge", converge)
+    said = list[str]()
+    with pytest.raises(PartitionError, match=re.escape(str(path))):
+        changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, said.append, NOW)
+    assert asked == ["r02"], "nothing is sent that the journal does not have"
     assert said == ["The switch has the partitions of NVLink domain r02 now."]
 
 
