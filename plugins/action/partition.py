@@ -79,7 +79,7 @@ class ActionModule(ControllerAction):
         begun = partition_steps.begun(self.changes.incidents, options["wish"], only, rollback, options["plan"])
         domains = begun or partition_steps.chosen(self.wanted, self.fabric, only)
         trays = [] if begun else [tray for domain in domains for tray in wish.trays_of(self.fabric, domain)]
-        text = self.changes.going_on(begun, rollback) if domains else [partition_steps.met(only or self.wanted)]
+        text = [*self.changes.going_on(begun, rollback)] if domains else [partition_steps.met(only or self.wanted)]
         return {"domains": domains, "is_new": bool(trays), "trays": trays, "text": text}
 
     def _planned(self) -> Result:
@@ -94,7 +94,8 @@ class ActionModule(ControllerAction):
             return None if options["by"] == partition_plan.HAND else self._primary(domain)[1].partitions
 
         made = partition_review.plan(options, self.wanted, self.changes, seen, known, listed)
-        made = partition_review.owned(made, lambda tray: self.hosts.setting(tray, "imex_owner", options["imex_owner"]))
+        set_for = functools.partial(self.hosts.setting, name="imex_owner", default=options["imex_owner"])
+        made["objections"] += partition_review.set_owner(made["plans"], set_for)
         others = self.changes.in_use(self.marks, os.getppid())
         return {**made, "objections": [*others, *made["objections"]], "base": self.base}
 

@@ -43,12 +43,11 @@ class ActionModule(ControllerAction):
         self.path = fabric_file.required(options["fabric_file"])
         self.fabric = fabric_file.load(self.path)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        check = self._task.check_mode
-        self.record = Record(ledger.path(self.path, options["state_dir"]), self.fabric, now, check)
+        path = ledger.path(self.path, options["state_dir"])
+        self.record = Record(path, self.fabric, now, self._task.check_mode)
         shown = options["scontrol"]
         self.nodes = None if shown is None else node_states.of_scontrol(shown, self.fabric)
-        states = {"planned": self._planned, "begun": self._begun, "ended": self._ended, "reported": self._reported}
-        return states[options["state"]]()
+        return dict(getattr(self, f"_{options['state']}")())
 
     def _planned(self) -> Result:
         options, record, own = self.options, self.record, os.getppid()
@@ -82,14 +81,13 @@ class ActionModule(ControllerAction):
                 raise RepairError(f"{record.path} is in use by {holder}; run this again after it")
         record.rotate()
         record.append(made.lines)
-        errors = policy.decide(verdict.get("failures"), self.fabric, self.nodes)[2]
         acting = [record.incidents[row["incident"]] for row in made.rows if "action" in row["steps"]]
         return {
             "changed": bool(made.lines),
             "plan": [dict(row) for row in made.rows],
             "text": text,
             "trays": [row["tray"] for row in made.rows if row["steps"] and not row["event"]],
-            "unfit": [self.fabric.trays[tray]["slurm_node"] for tray in sorted(errors)],
+            "unfit": [self.fabric.trays[tray]["slurm_node"] for tray in sorted(made.errors)],
             "rows": record.rows(acting, made.rows, "open"),
         }
 

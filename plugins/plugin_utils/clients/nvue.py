@@ -62,11 +62,11 @@ class Partition(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """The NMX controller of a switch. state: its word after CONTROL_PLANE_STATE_, empty where it reports none."""
+    """The NMX controller of a switch. state: its word after CONTROL_PLANE_STATE_, empty where the switch runs none."""
 
-    state: str
-    status: str
-    reason: str
+    state: str = ""
+    status: str = ""
+    reason: str = ""
 
     @property
     def is_primary(self) -> bool:
@@ -81,20 +81,24 @@ class Controller(NamedTuple):
     @property
     def words(self) -> str:
         """Its state, status and reason."""
-        return ", ".join(filter(None, (self.state, self.status and f"status {self.status}", self.reason)))
+        rest = (self.status and f"status {self.status}", self.reason)
+        return ", ".join(filter(None, (self.state or "no controller", *rest)))
+
+
+NO_CONTROLLER = Controller()
 
 
 @dataclass(frozen=True)
 class Report:
     """One reading of one switch. problem: why it could not be read, in one sentence; empty where it was.
 
-    days_left: until its certificate expires, None where it was not seen. controller: None where the switch runs none.
+    days_left: until its certificate expires, None where it was not seen.
     """
 
     switch: str
     problem: str = ""
     days_left: float | None = None
-    controller: Controller | None = None
+    controller: Controller = NO_CONTROLLER
     partitions: tuple[Partition, ...] = ()
 
 
@@ -117,22 +121,21 @@ class Switch:
         """What the switch reports, or why it cannot be read."""
         try:
             controller = self.controller()
-            partitions = self.partitions() if controller and controller.is_primary else ()
+            partitions = self.partitions() if controller.is_primary else ()
             return Report(self.name, "", self.days_left, controller, partitions)
         except http.HttpError as error:
             return Report(self.name, str(error), self.days_left)
 
-    def controller(self) -> Controller | None:
-        """The NMX controller; None where no application of the switch has a state of one.
+    def controller(self) -> Controller:
+        """The NMX controller; one without a state where no application of the switch has one.
 
         With it begins a reading, which has a deadline of its own.
         """
         self._client = http.Client(self.name, self._config)
-        rows = [mapped(row) for row in self._mapping(_APPS).values()]
-        for row in rows:
+        for row in map(mapped, self._mapping(_APPS).values()):
             if state := _STATE.search(str(row.get("addition-info"))[:200]):
                 return Controller(state[1], sentence(row.get("status"), 64), sentence(row.get("reason"), 200))
-        return None
+        return NO_CONTROLLER
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions with their GPUs."""

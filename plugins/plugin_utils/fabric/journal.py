@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import MAX_FLEET_FILE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 BEGIN, DONE, FAILED, REFUSED = "begin", "done", "failed", "refused"
 """The states of a line."""
@@ -67,13 +68,17 @@ def encode(lines: Sequence[Line]) -> bytes:
     return b"\n".join(json.dumps(line, sort_keys=True).encode() for line in lines)
 
 
-def _line(text: bytes) -> Line | None:
+def content(text: str | bytes) -> Object:
+    """The JSON object in a text, such as the detail of a line that a person may have edited; empty without one."""
     try:
-        row = json.loads(text)
+        return mapped(json.loads(text))
     except (ValueError, RecursionError):
-        return None
-    keys: dict[str, Any] = Line.__annotations__
-    is_line = isinstance(row, dict) and row.keys() == keys.keys() and all(isinstance(row[key], str) for key in keys)
+        return {}
+
+
+def _line(text: bytes) -> Line | None:
+    row = content(text)
+    is_line = row.keys() == Line.__annotations__.keys() and all(isinstance(value, str) for value in row.values())
     return cast("Line", row) if is_line else None
 
 

@@ -8,8 +8,8 @@ A change is open from its plan on until its last step is done, whether its run l
 
 from __future__ import annotations
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_steps
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal, journals
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import placed
 
 
 def sentences(path: str, state_dir: str | None) -> dict[str, str]:
@@ -27,8 +27,7 @@ def sentences(path: str, state_dir: str | None) -> dict[str, str]:
 def moves(path: str, state_dir: str | None) -> dict[str, int]:
     """Tray that an open change moves -> its clique ID after it (Policy.moves)."""
     plans = filter(None, (one.plan for one in _open(path, state_dir)))
-    rows = ((plan["moved"], partition_steps.placed(plan)) for plan in plans)
-    return {tray: placed[tray] for moved, placed in rows for tray in moved}
+    return {tray: number for plan in plans for tray, number in placed(plan, plan["moved"]).items()}
 
 
 def _open(path: str, state_dir: str | None) -> list[Journal]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity
@@ -22,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     COMPUTE_DOMAINS,
     REASON,
+    Plan,
     Seen,
     is_ours,
 )
@@ -92,19 +92,19 @@ def problem(step: str, answers: Mapping[str, Sequence[Object]]) -> str:
     return ""
 
 
-def gpu_problem(wanted: Mapping[str, int], affected: Iterable[str], found: Mapping[str, Identity | None]) -> str:
+def gpu_problem(plan: Plan, found: Mapping[str, Identity | None]) -> str:
     """Why not all GPUs are in their clique; empty where they are. found: tray that answered -> its clique, or None.
 
-    wanted: tray that answered at the plan and moves -> its clique ID. affected: the trays of the change. A
-    tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
+    A tray that answers no more holds no other one back, as long as one shows that the switch has changed: it stays
     drained, and the fabric file follows when it answers.
     """
+    wanted = plan["clique_ids"]
     other = {tray: found[tray] for tray in wanted if tray in found and (found[tray] or ("", 0))[1] != wanted[tray]}
     if other:
         now = sorted({f"clique ID {clique[1]}" if clique else "no clique" for clique in other.values()})
         what = f"the GPUs of {names(other)} report {' and '.join(now)} instead of the clique of the plan"
         return f"{what}; correct their partitions on the switch"
-    asked = {*wanted} or {*affected}
+    asked = {*wanted} or {*plan["affected"]}
     return "" if asked & found.keys() else f"{names(asked)} did not answer"
 
 
@@ -133,7 +133,7 @@ def seen(nodes: Mapping[str, str], jobs: Mapping[str, Sequence[str]], found: Map
     """
     with_pods = {tray: [*jobs.get(tray, ()), *row.pods] for tray, row in found.items()}
     domains = {tray: row.compute_domains for tray, row in found.items()}
-    return Seen(None, Places({}, {}, {}), {}, nodes, {**jobs, **with_pods}, domains)
+    return Seen(None, Places({}, {}), {}, nodes, {**jobs, **with_pods}, domains)
 
 
 def in_service(seen: Seen, trays: Iterable[str], is_slurm: bool) -> str:
@@ -156,8 +156,3 @@ def still_out(nodes: Mapping[str, str], trays: Iterable[str]) -> str:
     """
     out = [tray for tray in trays if is_ours(nodes.get(tray, ""), (REASON,))]
     return f"still drained, as the tests failed: {names(out)}; the report of the rollout has the reason" if out else ""
-
-
-def unproven(nodes: Mapping[str, str], trays: Iterable[str]) -> list[str]:
-    """The trays whose tests have failed, which are left to resume and repair. nodes, trays: as in still_out."""
-    return [tray for tray in trays if is_ours(nodes.get(tray, ""), (UNPROVEN,))]

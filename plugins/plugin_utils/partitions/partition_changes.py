@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
@@ -28,7 +29,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partit
     STEPS,
     Journal,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import HAND, NVUE, Plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
+    HAND,
+    NVUE,
+    Plan,
+    is_ours,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ended
 
 NEXT = "the trays stay drained: run partition again to go on, or with -e partition_rollback=true to go back"
@@ -54,15 +60,13 @@ class Changes:
         """Domain -> the ID of its open change."""
         return {plan["domain"]: journal.change[0]["incident"] for journal, plan in self.opened()}
 
-    def going_on(self, domains: Collection[str], rollback: bool) -> list[str]:
+    def going_on(self, domains: Collection[str], rollback: bool) -> Iterator[str]:
         """A line for the open change of each of these domains."""
-        text = []
         for journal in (self.journals[domain] for domain in domains):
             left, first = [step for step in STEPS if journal.due(step)], journal.change[0]
             back = " on the way back" if rollback or journal.is_back else ""
             what = f"The change {first['incident']} of NVLink domain {journal.domain} began at {first['at']}"
-            text.append(f"{what}; steps left{back}: {', '.join(left)}.")
-        return text
+            yield f"{what}; steps left{back}: {', '.join(left)}."
 
     def in_use(self, paths: Iterable[str], pid: int) -> list[str]:
         """A sentence for each other run that works on one of these files or on a journal. pid: of this run."""
@@ -111,32 +115,28 @@ class Changes:
             raise PartitionError(f"{what}; end each of them alone, as -e partition_domains={next(iter(owners))}")
         return next(iter(owners.values()), "")
 
-    def rows(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> list[dict[str, str]]:
-        """What tasks/cordon.yml and labels.yml need of affected() trays with a node in Kubernetes."""
-        return [
+    def due(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> dict[str, Any]:
+        """What the tasks of a step need of the changes for which it is due.
+
+        rows: of trays with a node in Kubernetes, for tasks/cordon.yml and labels.yml. clique_ids: what the GPUs of the
+        trays that move are to report.
+        """
+        due = self.opened(step)
+        rows = [
             {
                 "tray": tray,
                 "kubernetes_node": found[tray].node,
                 "label": self.fabric.clique_text(self.fabric.trays[tray]["clique"]),
                 "incident": journal.change[0]["incident"],
             }
-            for journal, plan in self.opened(step)
+            for journal, plan in due
             for tray in plan["affected"]
             if tray in found
         ]
-
-    def due(self, step: str, found: Mapping[str, partition_answers.Occupants]) -> dict[str, Any]:
-        """What the tasks of a step need of the changes for which it is due."""
         trays = self.affected(step)
         nodes = [self.fabric.trays[tray]["slurm_node"] for tray in trays]
-        return {"trays": trays, "nodes": nodes, "rows": self.rows(step, found), "clique_ids": self.clique_ids(step)}
-
-    def clique_ids(self, step: str) -> dict[str, int]:
-        """What the GPUs of the trays that move are to report, of the changes for which a step is due."""
-        found = dict[str, int]()
-        for _journal, plan in self.opened(step):
-            found |= partition_steps.clique_ids(plan)
-        return found
+        clique_ids = {tray: number for _journal, plan in due for tray, number in plan["clique_ids"].items()}
+        return {"trays": trays, "nodes": nodes, "rows": rows, "clique_ids": clique_ids}
 
     def begin(self, step: str) -> bool:
         """Write that a step begins where it is due; whether it is anywhere."""
@@ -152,8 +152,7 @@ class Changes:
         """
         due, problems = self.opened(step), list[str]()
         for journal, plan in due:
-            wanted = partition_steps.clique_ids(plan)
-            own = problem if found is None else partition_answers.gpu_problem(wanted, plan["affected"], found)
+            own = problem if found is None else partition_answers.gpu_problem(plan, found)
             journal.write(step, FAILED if own else DONE, detail=own)
             problems += [own] if own and own not in problems else []
         if problems:
@@ -179,13 +178,23 @@ class Changes:
             say(line)
 
         for journal, plan in self.opened("gpus"):
-            # A run that goes on waits for that person again.
-            if HAND in (plan["by"], self.by) and not journal.due("switch"):
+            is_by_hand, domain = HAND in (plan["by"], self.by), plan["domain"]
+            if is_by_hand:
+                # A run that goes on waits for that person again.
                 text += partition_steps.by_hand(plan)
-        for journal, plan in self.opened("switch"):
+            if not journal.due("switch"):
+                continue
             storage.mark(journal.path, now, own)
             try:
-                text += self._switched(journal, plan, find, wait, go_on)
+                journal.write("switch", BEGIN)
+                if is_by_hand:
+                    journal.write("switch", DONE, detail="by hand")
+                    continue
+                end = switching.converge(find(domain), plan, journal, wait, go_on)
+                is_done = end.state == nvue.DONE
+                journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
+                said = end.reason or f"The switch has the partitions of NVLink domain {domain} now."
+                (text if is_done else errors).append(said)
             except NvlinkError as error:
                 if os.getppid() != parent:
                     raise
@@ -198,20 +207,6 @@ class Changes:
                 say(line)
             raise PartitionError(f"{'; '.join(errors)}{self._alone()}")
         return text
-
-    def _switched(
-        self, journal: Journal, plan: Plan, find: Callable[[str], nvue.Switch], wait: float, say: switching.Say
-    ) -> list[str]:
-        journal.write("switch", BEGIN)
-        if HAND in (plan["by"], self.by):
-            journal.write("switch", DONE, detail="by hand")
-            return partition_steps.by_hand(plan)
-        end = switching.converge(find(plan["domain"]), plan, journal, wait, say)
-        is_done = end.state in (nvue.DONE, switching.IS_BACK)
-        journal.write("switch", DONE if is_done else FAILED, detail=end.reason)
-        if not is_done:
-            raise PartitionError(end.reason)
-        return [end.reason or f"The switch has the partitions of NVLink domain {plan['domain']} now."]
 
     def require_agreed(self, proposed: Fabric, trays: Collection[str]) -> None:
         """PartitionError unless a fabric file has the places of the plans and no other change. trays: that answer."""
@@ -234,7 +229,9 @@ class Changes:
                 text.append(f"No answer, so still drained: {folded(silent)}; return with the playbook resume.")
             turned = [line["detail"] for line in journal.change if line["step"] == "rollback" and line["detail"]]
             failures += [f"The partitions of NVLink domain {domain} are as before: {why}" for why in turned]
-            if sick := partition_answers.unproven(nodes, [tray for tray in plan["affected"] if tray in trays]):
+            answering = [tray for tray in plan["affected"] if tray in trays]
+            # Those are not fit for jobs, which holds no change open, and are left to resume and repair.
+            if sick := [tray for tray in answering if is_ours(nodes.get(tray, ""), (UNPROVEN,))]:
                 what = f"The tests of {folded(sick)} have failed, and the change has ended without them"
                 failures.append(f"{what}: they stay drained; return them with the playbook repair or resume")
             journal.write("end", DONE)

@@ -15,7 +15,6 @@ what the switch refused, where no person asked for it.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan, turned
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 STEPS = ("drain", "imex", "switch", "gpus", "accept", "slurm", "return")
@@ -106,16 +104,22 @@ class Journal:
 
     def open(self, sha256: str, document: Mapping[str, Any]) -> None:
         """Begin a change. document: a Plan, and whatever else a run that continues it must know."""
-        self._append(sha256[:12], "plan", DONE, self.domain, "", json.dumps(document, sort_keys=True))
+        self.write("plan", DONE, detail=json.dumps(document, sort_keys=True), incident=sha256[:12])
 
     def turn_back(self, why: str = "") -> None:
         """Turn the open change back; one that was turned back before stays so. why: empty where a person asks."""
         if not self.is_back:
             self.write("rollback", DONE, detail=why)
 
-    def write(self, step: str, state: str, subject: str = "", code: str = "", detail: str = "") -> None:
-        """Append a line of the open change. subject: the domain without one."""
-        self._append(self.change[0]["incident"], step, state, subject or self.domain, code, detail)
+    def write(
+        self, step: str, state: str, subject: str = "", code: str = "", detail: str = "", incident: str = ""
+    ) -> None:
+        """Append a line. subject: the domain without one. incident: that of the open change without one."""
+        at, subject, incident = self._now(), subject or self.domain, incident or self.change[0]["incident"]
+        line = Line(incident=incident, at=at, step=step, state=state, subject=subject, code=code, detail=detail)
+        with storage.locked(self.path, at):
+            journal.append(self.path, [line])
+        self.lines.append(line)
 
     @property
     def _last(self) -> list[Line]:
@@ -128,18 +132,10 @@ class Journal:
         plan = self._plan(self._last[0])
         return turned(plan) if self.is_back else plan
 
-    def _append(self, incident: str, step: str, state: str, subject: str, code: str, detail: str) -> None:
-        at = self._now()
-        line = Line(incident=incident, at=at, step=step, state=state, subject=subject, code=code, detail=detail)
-        with storage.locked(self.path, at):
-            journal.append(self.path, [line])
-        self.lines.append(line)
-
     def _plan(self, line: Line) -> Plan:
-        with contextlib.suppress(ValueError, RecursionError):
-            plan = mapped(json.loads(line["detail"]))
-            if plan.keys() >= Plan.__required_keys__:
-                return cast("Plan", plan)
+        plan = journal.content(line["detail"])
+        if plan.keys() >= Plan.__required_keys__:
+            return cast("Plan", plan)
         how = "restore the line, or move the file away, and run discover"
         raise PartitionError(f"{self.path}: the plan {shown(line['incident'])} is incomplete; {how}")
 

@@ -20,7 +20,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
@@ -177,7 +177,6 @@ def make(
     then = {tray: wanted[tray] if seen.can_move(tray) else now[tray] for tray in trays}
     moved = [tray for tray in trays if then[tray] != now[tray]]
     changed = {place[tray] for tray in moved for place in (now, then)}
-    clique_ids = {default: DEFAULT_CLIQUE} | {own[name]: number for name, number in cliques.items()}
     gpus_of = seen.places.gpus if by == NVUE else {}
     plan = Plan(
         domain=domain,
@@ -187,13 +186,21 @@ def make(
         gpus={tray: [[gpu.location, gpu.uid] for gpu in gpus_of[tray]] for tray in moved if tray in gpus_of},
         moved=moved,
         affected=[tray for tray in trays if {now[tray], then[tray]} & changed],
-        clique_ids={tray: clique_ids.get(then[tray], then[tray]) for tray in moved if seen.observed.get(tray)},
+        clique_ids={},
         staying={tray: _STAYS for tray in trays if wanted[tray] != then[tray]},
         imex_owner="",
     )
     plan["after"] += _after(plan, now, then, Counter(wanted.values()), parts)
+    plan["clique_ids"] |= placed(plan, [tray for tray in moved if seen.observed.get(tray)])
     found = _differing(plan, fabric, seen), _unplanned(plan, seen), _refused(plan, parts, seen), _busy(plan, seen)
     return plan, list(itertools.chain(*found))
+
+
+def is_met(wish: Wish, domain: str, fabric: Fabric) -> bool:
+    """Whether a plan of the fabric file alone moves no tray; the file has no limit and no resiliency mode."""
+    observed = {tray: fabric.identity(fabric.trays[tray]["clique"]) for tray in trays_of(fabric, domain)}
+    plan, _objections = make(domain, wish, fabric, Seen(None, Places({}, {}), observed), (), ())
+    return not plan["moved"]
 
 
 def _by_hand(cliques: Mapping[str, int], fabric: Fabric) -> list[nvue.Partition]:
@@ -371,26 +378,37 @@ def named(plan: Plan, wish: Wish, planned: Fabric) -> tuple[Plan, list[Objection
     return {**plan, "after": after}, objections
 
 
+def placed(plan: Plan, trays: Collection[str]) -> dict[str, int]:
+    """Tray of the domain, of these -> its clique ID then."""
+    # Older releases list the default partition by another ID than its GPUs report.
+    rows = ((DEFAULT_CLIQUE if row["default"] else row["id"], row["trays"]) for row in plan["after"])
+    return {tray: number for number, members in rows for tray in members if tray in trays}
+
+
+def only_in(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """The partitions that only the first ones have: the created ones of after and before, or the deleted ones."""
+    ids = {row["id"] for row in others}
+    return [row for row in rows if row["id"] not in ids]
+
+
 def turned(plan: Plan) -> Plan:
     """The plan that undoes a plan."""
-    return {**plan, "before": plan["after"], "after": plan["before"]}
+    back: Plan = {**plan, "before": plan["after"], "after": plan["before"]}
+    return {**back, "clique_ids": placed(back, plan["clique_ids"])}
 
 
 def operations(plan: Plan) -> list[Operation]:
-    """The calls that change the switch as planned: all removals, then additions, then deletions; none by hand."""
-    start, end = plan["before"], plan["after"]
-    was = {tray: row["id"] for row in start for tray in row["trays"]}
-    known, kept = {row["id"] for row in start}, {row["id"] for row in end}
-    gpus_of = plan["gpus"]
-    leaving = [tray for tray in plan["moved"] if tray in was and tray in gpus_of]
-    found = [Operation(nvue.RESTORE, was[tray], tray, *gpu) for tray in leaving for gpu in gpus_of[tray]]
-    for row in end:
-        for tray in row["trays"]:
-            for gpu in gpus_of.get(tray, ()):
-                verb = nvue.UPDATE if row["id"] in known else nvue.CREATE
-                known.add(row["id"])
-                found.append(Operation(verb, row["id"], tray, *gpu))
-    return found + [Operation(nvue.DELETE, row["id"], "", "", "") for row in start if row["id"] not in kept]
+    """The calls that change the switch as planned: all removals, then additions, then deletions; none by hand.
+
+    The addition of the first GPU of a partition that the switch does not list creates it.
+    """
+
+    def of(verb: str, rows: Iterable[Row]) -> list[Operation]:
+        gpus = ((row["id"], tray, gpu) for row in rows for tray in row["trays"] for gpu in plan["gpus"].get(tray, ()))
+        return [Operation(verb, number, tray, *gpu) for number, tray, gpu in gpus]
+
+    deleted = [Operation(nvue.DELETE, row["id"], "", "", "") for row in only_in(plan["before"], plan["after"])]
+    return of(nvue.RESTORE, plan["before"]) + of(nvue.UPDATE, plan["after"]) + deleted
 
 
 def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
@@ -398,16 +416,13 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
 
     The map of the rack is render/domain_map.change_map(fabric, planned); Slurm and Kubernetes have plans of their own.
     """
-    known, kept = ({row["id"] for row in rows} for rows in (plan["before"], plan["after"]))
     lines = [f"NVLink domain {plan['domain']}: {folded(plan['moved'])} move"]
-    for row in plan["after"]:
-        if row["id"] not in known:
-            limit = f"multicast limit {row['limit']}" if row["limit"] else "no multicast"
-            settings = ", ".join(filter(None, (row["mode"], limit)))
-            lines.append(f"partition {row['id']} ({row['name']}) is created: {folded(row['trays'])}, {settings}")
-    for row in plan["before"]:
-        if row["id"] not in kept:
-            lines.append(f"partition {row['id']} ({row['name']}), which is empty then, is deleted")
+    for row in only_in(plan["after"], plan["before"]):
+        limit = f"multicast limit {row['limit']}" if row["limit"] else "no multicast"
+        settings = ", ".join(filter(None, (row["mode"], limit)))
+        lines.append(f"partition {row['id']} ({row['name']}) is created: {folded(row['trays'])}, {settings}")
+    deleted = only_in(plan["before"], plan["after"])
+    lines += [f"partition {row['id']} ({row['name']}), which is empty then, is deleted" for row in deleted]
     for clique in cliques_of(planned, plan["domain"]):
         trays, block = planned.members[clique], planned.cliques[clique]["block"]
         if trays != fabric.members.get(clique, []):
@@ -427,7 +442,7 @@ def text(plan: Plan, fabric: Fabric, planned: Fabric, seen: Seen) -> list[str]:
     calls = Counter(operation.verb for operation in operations(plan))
     if calls and plan["by"] == NVUE:
         minutes = math.ceil(sum(calls.values()) * SECONDS / 60)
-        gpus = f"{count(calls[nvue.RESTORE], 'GPU')} removed, {calls[nvue.CREATE] + calls[nvue.UPDATE]} added"
+        gpus = f"{count(calls[nvue.RESTORE], 'GPU')} removed, {calls[nvue.UPDATE]} added"
         lines.append(f"switch: {count(sum(calls.values()), 'call')}, one GPU each ({gpus}), about {minutes} min")
     return lines
 

@@ -58,19 +58,18 @@ def plan(
     return made
 
 
-def owned(made: Result, owner_of: Callable[[str], str | None]) -> Result:
-    """The plans with the owner of IMEX, which must be the same for all affected trays: they may share a clique then.
+def set_owner(plans: Sequence[partition_plan.Plan], owner_of: Callable[[str], str | None]) -> list[str]:
+    """Set the owner of IMEX, which must be the same for all affected trays: they may share a clique then.
 
-    owner_of: tray -> its imex_owner, None where it is not known.
+    owner_of: tray -> its imex_owner, None where it is not known. Returns what objects to that, as sentences.
     """
-    trays = [tray for row in made["plans"] for tray in row["affected"]]
+    trays = [tray for row in plans for tray in row["affected"]]
     rows = equal((owner, tray) for tray in trays if (owner := owner_of(tray)) is not None)
-    plans = [{**row, "imex_owner": next(iter(rows), "")} for row in made["plans"]]
-    if len(rows) < 2:
-        return {**made, "plans": plans}
+    for row in plans:
+        row["imex_owner"] = next(iter(rows), "")
     what = " and ".join(f"{shown(owner) if owner else 'not set'} for {folded(own)}" for owner, own in rows.items())
     problem = f"imex_owner is {what}, which change together; set one for all of them in group_vars/all.yml"
-    return {**made, "plans": plans, "objections": [*made["objections"], problem]}
+    return [problem] if len(rows) > 1 else []
 
 
 def review(

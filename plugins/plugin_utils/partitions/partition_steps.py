@@ -11,8 +11,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError, wish
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import DEFAULT_CLIQUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
+    Plan,
+    is_met,
+    only_in,
+    placed,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 _OF_PLACE = ("clique", "block", "why")
@@ -53,7 +57,7 @@ def chosen(wanted: Mapping[str, wish.Wish], fabric: Fabric, only: Sequence[str])
         if domain not in wanted:
             raise PartitionError(f"partition_domains: {shown(domain)} is not in {wish.OPTION}{nearest(domain, wanted)}")
     asked = [domain for domain in wanted if not only or domain in only]
-    found = [domain for domain in asked if not wish.is_met(wanted[domain], domain, fabric)]
+    found = [domain for domain in asked if not is_met(wanted[domain], domain, fabric)]
     if len(found) > 1 and not only:
         remedy = f"name those that this run changes, as -e partition_domains={','.join(found)}"
         raise PartitionError(f"{wish.OPTION}: the partitions of {' and '.join(found)} differ; {remedy}")
@@ -66,25 +70,12 @@ def met(wanted: Collection[str]) -> str:
     return f"{what}; the layer switch of the playbook verify compares their resiliency and multicast_limit."
 
 
-def placed(plan: Plan) -> dict[str, int]:
-    """Tray of the domain, whether it answered at the plan or not -> its clique ID then."""
-    # Older releases list the default partition by another ID than its GPUs report.
-    rows = ((DEFAULT_CLIQUE if row["default"] else row["id"], row["trays"]) for row in plan["after"])
-    return {tray: number for number, trays in rows for tray in trays}
-
-
-def clique_ids(plan: Plan) -> dict[str, int]:
-    """Tray that moves and answered at the plan -> the clique ID that its GPUs are to report."""
-    return {tray: number for tray, number in placed(plan).items() if tray in plan["clique_ids"]}
-
-
 def by_hand(plan: Plan) -> list[str]:
     """What a person is to do on the switch."""
-    rows, kept = plan["after"], [row["id"] for row in plan["after"]]
     return [
         f"Set the NVLink partitions of {plan['domain']} on its switch now; this run goes on when the GPUs report them:",
-        *(f"partition {row['id']} ({row['name']}): {fold(row['trays']) or 'no GPU'}" for row in rows),
-        *(f"partition {row['id']} ({row['name']}): delete it" for row in plan["before"] if row["id"] not in kept),
+        *(f"partition {row['id']} ({row['name']}): {fold(row['trays']) or 'no GPU'}" for row in plan["after"]),
+        *(f"partition {row['id']} ({row['name']}): delete it" for row in only_in(plan["before"], plan["after"])),
     ]
 
 
@@ -94,7 +85,7 @@ def disagreements(plans: Sequence[Plan], trays: Collection[str], before: Fabric,
     trays: those that answer. before: the fabric file as it is. after: the one to be accepted. A tray that was silent at
     the plan and answers now may follow its GPUs, which the switch has moved in this change or an earlier one.
     """
-    places = {tray: (plan["domain"], to) for plan in plans for tray, to in placed(plan).items()}
+    places = {tray: (plan["domain"], to) for plan in plans for tray, to in placed(plan, before.trays).items()}
     wanted = {tray for plan in plans for tray in plan["clique_ids"]}.intersection(trays)
     for tray, row in before.trays.items():
         now = after.trays.get(tray)

@@ -16,7 +16,7 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
@@ -46,12 +46,11 @@ class Places(NamedTuple):
     """The GPUs of trays in the list of a switch.
 
     gpus: tray -> each of its GPUs that is known. doubts: tray -> the first GPU that the switch lists otherwise than its
-    driver does, in words. missing: tray -> how many of its GPUs the switch lists in no partition.
+    driver does, in words.
     """
 
     gpus: dict[str, list[Located]]
     doubts: dict[str, str]
-    missing: dict[str, int]
 
 
 def known(trays: Iterable[str], reports: Mapping[str, TrayReport], before: Object) -> dict[str, list[Gpu]]:
@@ -84,7 +83,7 @@ def locate(known: Mapping[str, Sequence[Gpu]], partitions: Sequence[nvue.Partiti
     """Where a switch lists the GPUs of trays (known())."""
     by_uid = {gpu.uid: (row, gpu) for row in partitions for gpu in row.gpus if gpu.uid}
     by_place = equal((place(gpu), (row, gpu)) for row in partitions for gpu in row.gpus)
-    found = Places({}, {}, {})
+    found = Places({}, {})
     for tray, gpus in known.items():
         found.gpus[tray] = []
         for own in gpus:
@@ -92,7 +91,6 @@ def locate(known: Mapping[str, Sequence[Gpu]], partitions: Sequence[nvue.Partiti
             at = by_place.get(own.place, []) if own.place else []
             there = there or (at[0] if len(at) == 1 else None)
             if there is None:
-                found.missing[tray] = found.missing.get(tray, 0) + 1
                 found.gpus[tray].append(Located("", own.ids[0] if own.ids else "", None))
                 continue
             partition, listed = there
@@ -101,6 +99,19 @@ def locate(known: Mapping[str, Sequence[Gpu]], partitions: Sequence[nvue.Partiti
                 differs = f"{listed.uid or 'a GPU'} at {listed.location}, its driver has {own.ids[0]} at {own.place}"
                 found.doubts.setdefault(tray, f"{tray}: {differs}")
     return found
+
+
+def elsewhere(
+    found: Places, partitions: Sequence[nvue.Partition], clique_ids: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Each tray that has GPUs in another NVLink partition than that of its clique, and its partitions in words.
+
+    found: by locate(). clique_ids: tray of it -> the ID of its clique.
+    """
+    for tray, clique_id in clique_ids.items():
+        there = {gpu.partition for gpu in found.gpus[tray] if gpu.partition is not None}
+        if not there <= {row.id for row in partitions if is_clique(row, clique_id)}:
+            yield tray, " and ".join(map(str, sorted(there)))
 
 
 def place(gpu: nvue.Gpu) -> str:

@@ -27,13 +27,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import (
     Operation,
     Plan,
+    only_in,
     operations,
     turned,
 )
 
-FOREIGN, IS_BACK = "foreign", "is_back"
-"""How a change ended, beside the states of nvue.Outcome. FOREIGN: somebody else has changed the partitions, and nothing
-more is sent. IS_BACK: the switch refused it, and everything is as it was before."""
+FOREIGN = "foreign"
+"""How a change ended, beside the states of nvue.Outcome: somebody else has changed the partitions, and nothing more is
+sent."""
 PROGRESS = 30.0
 """Seconds between two lines about a wait."""
 Listed = Sequence[nvue.Partition]
@@ -54,8 +55,8 @@ _REMEDIES = {
 def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say: Say) -> Outcome:
     """Carry out the plan of an open change (Journal.plan); where the switch refuses that, back to what was before.
 
-    wait: seconds that one operation may take until the switch lists it. say: receives lines of progress. After any
-    other end than DONE and IS_BACK the trays must stay drained.
+    wait: seconds that one operation may take until the switch lists it. say: receives lines of progress. DONE with a
+    reason: the switch refused it, and everything is as it was before. After any other end the trays must stay drained.
     """
     run = _Run(switch, plan, journal, wait, say)
     end = run.end()
@@ -64,14 +65,14 @@ def converge(switch: nvue.Switch, plan: Plan, journal: Journal, wait: float, say
         journal.turn_back(end.reason)
         run.plan = turned(plan)
         back = run.end()
-        if back.state == DONE:
-            return Outcome(IS_BACK, f"{end.reason}. All GPUs are in the partitions of before")
-        end = Outcome(back.state, f"{end.reason}. It cannot be put back: {back.reason}")
-    out = _located(plan, run.listed).missing if run.listed else {}
-    if end.state == DONE or not out:
+        is_back = back.state == DONE
+        where = "All GPUs are in the partitions of before" if is_back else f"It cannot be put back: {back.reason}"
+        end = Outcome(back.state, f"{end.reason}. {where}")
+    out = [tray for tray, gpus in _located(plan, run.listed).gpus.items() for gpu in gpus if gpu.partition is None]
+    if end.state == DONE or not (out and run.listed):
         return end
-    gpus = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
-    return Outcome(end.state, f"{end.reason}. In no NVLink partition: {gpus}, which must stay drained")
+    what = f"In no NVLink partition: {count(len(out), 'GPU')} of {folded({*out})}, which must stay drained"
+    return Outcome(end.state, f"{end.reason}. {what}")
 
 
 def is_listed(operation: Operation, listed: Listed) -> bool:
@@ -88,7 +89,7 @@ def foreign(plan: Plan, listed: Listed, made: set[int]) -> str:
 
     made: the partitions that are of this collection (Journal.made).
     """
-    new = {row["id"] for row in plan["after"]} - {row["id"] for row in plan["before"]} - made
+    new = {row["id"] for row in only_in(plan["after"], plan["before"])} - made
     if strange := [row.id for row in listed if row.id in new]:
         return f"NVLink partition {strange[0]}, which the plan has not made"
     found = _located(plan, listed)
@@ -130,10 +131,8 @@ class _Run:
         if found := foreign(self.plan, self.listed, made):
             return self._end(FOREIGN, f"lists {found}")
         for number, operation in enumerate(due, 1):
-            if not is_listed(operation, self.listed):
-                self.say(f"{number} of {len(due)}: {_words(operation)}")
-                if end := self._do(operation):
-                    return end
+            if not is_listed(operation, self.listed) and (end := self._do(operation, f"{number} of {len(due)}")):
+                return end
         return Outcome(DONE)
 
     def _awaited(self, due: Sequence[Operation]) -> Outcome | None:
@@ -150,17 +149,18 @@ class _Run:
         elif line["state"] == lines.BEGIN:
             # The other operations may be sent again; a second creation only after a person has read of it.
             self._write(operation, lines.FAILED, "killed")
-            if operation.verb == nvue.CREATE and operation in due:
+            if operation.verb == nvue.CREATE and operation._replace(verb=nvue.UPDATE) in due:
                 return self._end(UNKNOWN, f"may or may not have done {_words(operation)} (its run was killed)")
         return None
 
-    def _do(self, operation: Operation) -> Outcome | None:
-        """Do one operation, until the switch lists it; the end of the run where that fails."""
+    def _do(self, operation: Operation, number: str) -> Outcome | None:
+        """Do one operation, until the switch lists it; the end of the run where that fails. number: its place."""
         there = next((row for row in self.listed if row.id == operation.partition), None)
         if operation.verb == nvue.DELETE and there and there.gpus:
             return self._end(FOREIGN, f"lists GPUs in NVLink partition {there.id}, which the plan empties")
-        if operation.verb == nvue.CREATE and there:
-            operation = operation._replace(verb=nvue.UPDATE)
+        if operation.verb == nvue.UPDATE and not there:
+            operation = operation._replace(verb=nvue.CREATE)
+        self.say(f"{number}: {_words(operation)}")
         is_again = self.journal.begun() is not None
         self._write(operation, lines.BEGIN)
         ends = time.monotonic() + self.wait
@@ -187,7 +187,7 @@ class _Run:
         while True:
             try:
                 controller = self.switch.controller()
-                if controller and controller.is_ok:
+                if controller.is_ok:
                     listed = self.switch.partitions()
                     self.problem = self._lost(listed)
                     if not self.problem:
@@ -195,8 +195,8 @@ class _Run:
                         if operation is None or is_listed(operation, listed):
                             return True
                 else:
-                    words = ", ".join(filter(None, controller or ("there is none",)))
-                    self.problem = f"{self.switch.name}: its controller is not ok ({words}); check where it runs"
+                    what = f"its controller is not ok ({controller.words}); check where it runs"
+                    self.problem = f"{self.switch.name}: {what}"
             except http.HttpError as error:
                 self.problem = str(error)
                 if error.status in (401, 403):

@@ -19,7 +19,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import PartitionError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import DEFAULT_CLIQUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
@@ -48,9 +47,7 @@ class Part(NamedTuple):
 
 
 Wish = tuple[Part, ...]
-"""The partitions of one domain, all of a shape or all by name."""
-DEFAULT: Wish = ()
-"""All trays in the default partition."""
+"""The partitions of one domain, all of a shape or all by name; none: all trays in the default partition."""
 
 
 def parse(value: Any, fabric: Fabric) -> dict[str, Wish]:
@@ -70,16 +67,6 @@ def parse(value: Any, fabric: Fabric) -> dict[str, Wish]:
     return wishes
 
 
-def is_met(wish: Wish, domain: str, fabric: Fabric) -> bool:
-    """Whether the fabric file has the trays of a domain as wanted; it has no limit and no resiliency mode."""
-    if wish and wish[0].name:
-        return all(fabric.trays[tray]["clique"] == part.name for part in wish for tray in part.trays)
-    cliques = cliques_of(fabric, domain)
-    sizes = {clique_id: len(fabric.members[name]) for name, clique_id in cliques.items() if fabric.members[name]}
-    in_default = sizes.pop(DEFAULT_CLIQUE, 0)
-    return sorted(sizes.values()) == sorted(part.size for part in wish) and not (wish and in_default)
-
-
 def cliques_of(fabric: Fabric, domain: str) -> dict[str, int]:
     """Name -> ID of the cliques of a domain, by the position of their blocks; those without trays too."""
     rows = [(row["block"]["position"], name) for name, row in fabric.cliques.items() if row["domain"] == domain]
@@ -95,7 +82,7 @@ def trays_of(fabric: Fabric, domain: str) -> list[str]:
 
 def _sized(domain: str, given: Any, fabric: Fabric) -> Wish:
     if given == "default":
-        return DEFAULT
+        return ()
     shape = _SHAPE.fullmatch(given) if isinstance(given, str) else None
     sizes = [int(shape[2])] * int(shape[1]) if shape else as_list(given)
     if not sizes or not all(map(whole, sizes)):

@@ -11,7 +11,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.offenders import Offender, hours_lost, offenders
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.offenders import Offender, offenders
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states, spans
 
 KINDS = ("tray", "gpu", "link", "switch_port")
@@ -63,11 +63,12 @@ def repairs(context: RenderContext) -> Repairs | None:
     if not context.repairs:
         return None
     times = [context.repairs[-1]["at"], *filter(None, [context.verdict and context.verdict["checked_at"]])]
-    hours = hours_lost(context.repairs, max(times, key=ledger.when))
+    known = offenders(context.repairs, max(times, key=ledger.when))
+    worst = sorted(known, key=lambda one: -one.hours)
     return Repairs(
         incidents=tuple(ledger.incidents(context.repairs).values()),
-        offenders=tuple(one for one in offenders(context.repairs) if one.count >= REPEATED),
-        hours=dict(sorted(hours.items(), key=lambda row: -row[1])),
+        offenders=tuple(one for one in known if one.count >= REPEATED),
+        hours={one.name: one.hours for one in worst if one.kind == "tray" and one.hours},
         stopped=tuple(natural_sorted(ledger.tripped(context.repairs))),
     )
 

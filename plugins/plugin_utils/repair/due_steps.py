@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, FAILED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.pods import is_of_a_job
@@ -36,11 +35,6 @@ _WITHOUT_SLURM = ("evidence", "ticket", "close")
 _FREED = re.compile(r"(\S+) becomes? active")
 
 
-def reason(incident: Incident) -> str:
-    """The reason of the drain in Slurm, as slurm_nodes takes it: without its prefix."""
-    return policy.own_reason(incident.id).removeprefix(OURS)
-
-
 def due(
     step: str,
     rows: Iterable[Row],
@@ -59,13 +53,11 @@ def due(
         incident = incidents.get(row["incident"])
         if incident is None or not row["allowed"] or step not in row["steps"] or incident.steps.get(step) == DONE:
             continue
-        needed = [before for before in NEEDS[step] if before in row["steps"]]
+        tray, planned = incident.subject, row["steps"]
+        possible = planned if nodes is not None else [name for name in planned if name in _WITHOUT_SLURM]
+        is_next = all(incident.steps.get(before) == DONE for before in NEEDS[step] if before in possible)
         if nodes is None:
-            needed = [before for before in needed if before in _WITHOUT_SLURM]
-        tray = incident.subject
-        is_next = all(incident.steps.get(before) == DONE for before in needed)
-        if nodes is None:
-            is_next = is_next and (step in _WITHOUT_SLURM or (step == "drain" and cordons))
+            is_next = is_next and (step in possible or (step == "drain" and cordons))
         elif step == "action":
             is_next = is_next and tray not in busy and _is_ours(nodes.get(tray, ""), incident)
         if is_next:
@@ -135,10 +127,7 @@ def of_spare(tray: str, answer: Mapping[str, Any]) -> tuple[bool, str]:
     why = problem(answer) or sentence(facts.get("reason") or "its daemon is not READY").rstrip(".")
     if facts.get("ready") is True and not problem(answer):
         return True, f"{tray} is in service in place of a broken tray, with IMEX READY."
-    return (
-        False,
-        f"{tray} is in service in place of a broken tray, but IMEX is not ready ({why}): run imex.",
-    )
+    return False, f"{tray} is in service in place of a broken tray, but IMEX is not ready ({why}): run imex."
 
 
 def report(rows: Iterable[Row], incidents: Mapping[str, Incident], lines: Sequence[Line], folder: str) -> list[str]:

@@ -17,11 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import journal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import BEGIN, DONE, REFUSED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import RepairError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import whole
 
-NAME_SUFFIX = ".repairs.jsonl"
 STEPS = ("open", "drain", "evidence", "spare", "ticket", "action", "return", "resume", "close")
 KEPT = timedelta(days=30)
 _AGAIN = STEPS[STEPS.index("ticket") :]
@@ -57,7 +57,7 @@ class Incident:
 
 def path(fabric_file: str, state_dir: str | None) -> str:
     """The ledger of a fabric file: fabric.repairs.jsonl beside its state file."""
-    return files.companion(fabric_file, NAME_SUFFIX.removeprefix("."), state_dir)
+    return files.companion(fabric_file, "repairs.jsonl", state_dir)
 
 
 def when(at: Any) -> datetime:
@@ -89,7 +89,7 @@ def incidents(lines: Sequence[Line]) -> dict[str, Incident]:
 
 
 def _opened(line: Line, known: Incident | None) -> Incident:
-    what = _detail(line)
+    what = journal.content(line["detail"])
     steps = {} if known is None else {step: state for step, state in known.steps.items() if step not in _AGAIN}
     port = what.get("port")
     action, at = str(what.get("action") or "watch"), {**(known.at if known else {}), "open": line["at"]}
@@ -108,13 +108,6 @@ def _step(found: dict[str, Incident], line: Line) -> None:
         one.failed.pop(step, None)
         if step == "close":
             found[one.id] = Incident(**{**vars(one), "closed_at": line["at"]})
-
-
-def _detail(line: Line) -> Object:
-    try:
-        return mapped(json.loads(line["detail"]))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def opened(id_: str, now: str, subject: str, code: str, what: Mapping[str, Any]) -> Line:

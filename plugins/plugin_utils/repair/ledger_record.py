@@ -9,12 +9,14 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import journal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, FAILED, Line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import due_steps, ledger, tickets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger, policy, tickets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 
 
 class Record:
@@ -58,17 +60,18 @@ class Record:
         A ticket that is open is updated.
         """
         own = {row["incident"]: row for row in plan}
-        placed = self.fabric.trays
-        nodes = {tray: (row["slurm_node"], row["kubernetes_node"]) for tray, row in placed.items()}
+        # A domain, or a tray that the fabric file no longer has, is no node.
+        places = {one.id: mapped(self.fabric.trays.get(one.subject)) for one in incidents}
         states = {one.id: "update" if state == "open" and one.is_sent else state for one in incidents}
         return [
             {
                 "tray": one.subject,
                 "incident": one.id,
-                "node": nodes.get(one.subject, ("", ""))[0],
-                "kubernetes_node": nodes.get(one.subject, ("", ""))[1],
+                "node": places[one.id].get("slurm_node", ""),
+                "kubernetes_node": places[one.id].get("kubernetes_node", ""),
                 "action": one.action,
-                "reason": due_steps.reason(one),
+                # As slurm_nodes takes it: without its prefix.
+                "reason": policy.own_reason(one.id).removeprefix(OURS),
                 "ticket": tickets.document(one, own.get(one.id), states[one.id], self.now),
             }
             for one in incidents

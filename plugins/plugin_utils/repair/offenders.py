@@ -1,16 +1,15 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Repeat offenders and hours lost, from the lines of the ledger. Pure functions."""
+"""Repeat offenders and the hours that they cost, from the lines of the ledger. Pure functions."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, Line
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_key
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident, incidents, when
 
 
@@ -27,14 +26,9 @@ class Offender:
     hours: float
 
 
-def offenders(lines: Sequence[Line]) -> list[Offender]:
-    """All parts with incidents, those with most first."""
-    parts: dict[tuple[str, str], list[float]] = defaultdict(list)
-    now = lines[-1]["at"] if lines else ""
-    for one in incidents(lines).values():
-        hours = _hours(one, now)
-        for part in _parts(one):
-            parts[part].append(hours)
+def offenders(lines: Sequence[Line], now: str) -> list[Offender]:
+    """All parts with incidents, those with most first. now: until when the hours of open incidents count."""
+    parts = equal((part, _hours(one, now)) for one in incidents(lines).values() for part in _parts(one))
     found = [Offender(kind, name, len(hours), round(sum(hours), 2)) for (kind, name), hours in parts.items()]
     return sorted(found, key=lambda one: (-one.count, one.kind, natural_key(one.name)))
 
@@ -51,16 +45,8 @@ def _parts(one: Incident) -> Iterator[tuple[str, str]]:
             yield "link", f"{one.subject} GPU {one.gpu} link {one.link}"
 
 
-def hours_lost(lines: Sequence[Line], now: str) -> dict[str, float]:
-    """Tray -> the hours between the drain and the end of its incidents, or until now."""
-    found: dict[str, float] = defaultdict(float)
-    for one in incidents(lines).values():
-        if not one.event and (hours := _hours(one, now)):
-            found[one.subject] += hours
-    return {tray: round(hours, 2) for tray, hours in found.items()}
-
-
 def _hours(one: Incident, now: str) -> float:
+    """Between the drain of an incident and its end, or until now."""
     if one.steps.get("drain") != DONE:
         return 0.0
     resumed = one.at["resume"] if one.steps.get("resume") == DONE else None

@@ -10,9 +10,8 @@ after a step, such as the reset after the drain, is asked again when the step is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.journal import DONE, REFUSED, Line
@@ -70,35 +69,38 @@ class Settings(TypedDict):
     reset: list[str]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """lines: decisions and refusals, to append before anything is done. open: incidents that were open before."""
+class Plan(NamedTuple):
+    """lines: decisions and refusals, to append before anything is done. errors: trays of which the verdict has one."""
 
     rows: list[Row]
     lines: list[Line]
-    open: list[Incident]
+    errors: set[str]
 
 
-@dataclass
 class _Run:
     """What one plan is made from, and its lines and rows so far. checked_at: when verify had read all trays.
 
-    closed: subject, whether it is a domain -> when its last incident was closed. opened: subject -> its last line of
-    the step open.
+    blocker: what forbids any action, or empty. errors: trays with one. racks: domain -> its event, where its trays are
+    not repaired alone. closed: subject, whether it is a domain -> when its last incident was closed. opened: subject
+    -> its last line of the step open.
     """
 
-    nodes: Mapping[str, str]
-    settings: Settings
-    blockers: Sequence[str]
-    now: str
     checked_at: datetime
+    blocker: str
     errors: set[str]
-    incidents: dict[str, Incident]
-    resets: dict[str, datetime]
-    closed: dict[tuple[str, bool], datetime]
-    opened: dict[str, Line]
-    lines: list[Line] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    racks: dict[str, Decision]
+
+    def __init__(
+        self, fabric: Fabric, nodes: Mapping[str, str], known: Sequence[Line], settings: Settings, now: str
+    ) -> None:
+        self.fabric, self.nodes, self.settings, self.now = fabric, nodes, settings, now
+        self.lines, self.rows = resets(settings["reset"], fabric, now), list[Row]()
+        lines = [*known, *self.lines]
+        self.incidents, self.resets = ledger.incidents(lines), ledger.resets(lines)
+        incidents = self.incidents.values()
+        self.closed = {(one.subject, one.event): when(one.closed_at) for one in incidents if one.closed_at}
+        self.opened = {line["subject"]: line for line in lines if line["step"] == "open"}
+        self.brakes = Brakes(fabric, nodes, lines, settings["limits"], now)
 
 
 def make(
@@ -120,29 +122,23 @@ def make(
     if nodes is None:
         settings = {**settings, "actions": []}  # a person drains, repairs and returns the tray
     own, events, errors = policy.decide(verdict.get("failures"), fabric, nodes)
-    new = resets(settings["reset"], fabric, now)
-    lines = [*known, *new]
-    incidents = ledger.incidents(lines)
-    closed = {(one.subject, one.event): when(one.closed_at) for one in incidents.values() if one.closed_at}
-    last = {line["subject"]: line for line in lines if line["step"] == "open"}
-    of_run = (errors, incidents, ledger.resets(lines), closed, last, new)
-    run = _Run(nodes or {}, settings, blockers, now, checked_at, *of_run)
-    open_trays = {one.subject: one for one in incidents.values() if one.closed_at is None and not one.event}
-    open_events = {one.subject: one for one in incidents.values() if one.closed_at is None and one.event}
-    out = [tray for tray in open_trays if tray in fabric.trays]
-    racks = dict(policy.bad_racks(own, out, fabric, settings["rack_share"]))
-    events.update(racks)
+    run = _Run(fabric, nodes or {}, known, settings, now)
+    run.checked_at, run.errors, run.blocker = checked_at, errors, next(iter(blockers), "")
+    unfinished = [one for one in run.incidents.values() if one.closed_at is None]
+    open_trays = {one.subject: one for one in unfinished if not one.event}
+    open_events = {one.subject: one for one in unfinished if one.event}
+    run.racks = dict(policy.bad_racks(own, [*open_trays], fabric, settings["rack_share"]))
+    events.update(run.racks)
     for domain in sorted({*events, *open_events}, key=natural_key):
         _event(run, domain, events.get(domain), open_events.get(domain))
-    brakes = Brakes(fabric, run.nodes, lines, settings["limits"], now)
     subjects = {tray for tray in {*own, *open_trays} if tray in fabric.trays}
     for tray in sorted(subjects, key=lambda tray: (tray not in open_trays, tray not in errors, natural_key(tray))):
-        _tray(run, tray, own.get(tray), open_trays.get(tray), racks.get(policy.domain_of(fabric, tray)), brakes)
+        _tray(run, tray, own.get(tray), open_trays.get(tray))
     for tray, one in open_trays.items():
         if tray not in fabric.trays:
             gone = Decision(one.action, one.code, ERROR, "the fabric file no longer has it", "")
-            _row(run, tray, gone, one.id, next(iter(blockers), ""), ["close"])
-    return Plan(run.rows, [*run.lines, *brakes.lines], [*open_events.values(), *open_trays.values()])
+            _row(run, tray, gone, one.id, run.blocker, ["close"])
+    return Plan(run.rows, [*run.lines, *run.brakes.lines], errors)
 
 
 def _checked_at(verdict: Mapping[str, Any], trays: int, max_age: int, now: str) -> datetime:
@@ -164,48 +160,45 @@ def _checked_at(verdict: Mapping[str, Any], trays: int, max_age: int, now: str) 
 
 
 def _event(run: _Run, domain: str, decision: Decision | None, one: Incident | None) -> None:
-    brake = next(iter(run.blockers), "")
     if decision is None:
         if one and run.checked_at > when(one.at["open"]):
             gone = Decision(one.action, one.code, ERROR, "verify no longer reports it", "")
-            _row(run, domain, gone, one.id, brake, ["close"], is_event=True)
+            _row(run, domain, gone, one.id, run.blocker, ["close"], is_event=True)
         return
     id_ = one.id if one else ""
     if not one and run.closed.get((domain, True), _NEVER) >= run.checked_at:
         return
-    if not brake and (one is None or one.action != decision.action):
+    if not run.blocker and (one is None or one.action != decision.action):
         id_ = _open(run, domain, decision, decision.action, id_, is_event=True)
     is_known = one and one.steps.get("ticket") == DONE and one.action == decision.action
     due = [] if is_known else ["ticket"]
-    _row(run, domain, decision, id_, brake, due, is_event=True)
+    _row(run, domain, decision, id_, run.blocker, due, is_event=True)
 
 
-def _tray(
-    run: _Run, tray: str, decision: Decision | None, one: Incident | None, rack: Decision | None, brakes: Brakes
-) -> None:
+def _tray(run: _Run, tray: str, decision: Decision | None, one: Incident | None) -> None:
     if decision and run.closed.get((tray, False), _NEVER) >= run.checked_at:
         decision = None  # of before the tray was returned: only a newer verdict opens another incident
     if one is not None:
-        _continue(run, tray, decision, one, rack)
+        _continue(run, tray, decision, one)
     elif decision and decision.action in ON_TRAY:
-        _new(run, tray, decision, rack, brakes)
+        _new(run, tray, decision)
     elif decision and decision.action != "none":
         _row(run, tray, decision, "", "", [])
 
 
-def _new(run: _Run, tray: str, decision: Decision, rack: Decision | None, brakes: Brakes) -> None:
+def _new(run: _Run, tray: str, decision: Decision) -> None:
     since = max(when(run.now) - ledger.KEPT, run.resets.get(tray, _NEVER))
     before = (one for one in run.incidents.values() if one.subject == tray and not one.event)
     recent = [one for one in before if when(one.opened_at) > since] if (tray, False) in run.closed else []
     if len(recent) + 1 >= ATTEMPTS and decision.action not in policy.BY_PERSON:
         reason = f"incident {len(recent) + 1} of this tray in {ledger.KEPT.days} days"
         decision = decision._replace(action="replace", reason=reason)
-    brake = _brake(run, tray, rack) or brakes.refuse(tray)
+    brake = _brake(run, tray) or run.brakes.refuse(tray)
     id_ = "" if brake else _open(run, tray, decision, decision.action, "")
     _row(run, tray, decision, id_, brake, [*FIRST_STEPS, *_action(run, decision.action)])
 
 
-def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, rack: Decision | None) -> None:
+def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident) -> None:
     is_newer = run.checked_at > max(map(when, one.at.values()))
     state = run.nodes.get(tray, "")
     is_in_service = bool(state) and not policy.is_out(state)
@@ -218,12 +211,12 @@ def _continue(run: _Run, tray: str, decision: Decision | None, one: Incident, ra
     if why:
         # A step as the others: a ticket that is not sent, and a node that stays cordoned, are tried again.
         over = Decision(one.action, one.code, ERROR, why, "")
-        _row(run, tray, over, one.id, next(iter(run.blockers), ""), ["close"])
+        _row(run, tray, over, one.id, run.blocker, ["close"])
         return
     shown = decision or Decision(one.action, one.code, ERROR, "its incident is open", "")
     action, reason = _stronger(run, one, decision)
     shown = shown._replace(action=action, reason=reason)
-    brake = _brake(run, tray, rack)
+    brake = _brake(run, tray)
     if not brake and action != one.action:
         _open(run, tray, shown, action, one.id)
     # A ticket has the action that is a person's.
@@ -286,11 +279,12 @@ def _action(run: _Run, action: str) -> list[str]:
     return ["action", *LAST_STEPS] if is_own else []
 
 
-def _brake(run: _Run, tray: str, rack: Decision | None) -> str:
-    if run.blockers:
-        return run.blockers[0]
+def _brake(run: _Run, tray: str) -> str:
+    if run.blocker:
+        return run.blocker
     if reason := policy.others_reason(run.nodes.get(tray, "")):
         return f"somebody else has taken it out of service ({reason}); resume it, or leave it to them"
+    rack = run.racks.get(policy.domain_of(run.fabric, tray))
     return f"no tray is repaired alone: {rack.reason}" if rack else ""
 
 

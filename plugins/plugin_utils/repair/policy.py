@@ -10,12 +10,13 @@ is of their domain: one rack event, with a ticket. A text of a tray is never mor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS, UNPROVEN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR, INFO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
@@ -100,7 +101,7 @@ def decide(failures: Any, fabric: Fabric, nodes: Mapping[str, str] | None) -> tu
         if found is None or found.severity == INFO:
             continue
         if trays == [row.get("tray")] == as_list(row.get("trays")):
-            wanted[trays[0]].append(_asked(found, (nodes or {}).get(trays[0], ""), nodes is not None))
+            wanted[trays[0]].append(_asked(found, (nodes or {}).get(trays[0], "")))
         elif strength(found.action) > strength("watch"):
             domain = only(domain_of(fabric, tray) for tray in trays)
             if domain and (len(trays) > 1 or found.action == "switch_side"):
@@ -135,9 +136,9 @@ def _decision(row: Object) -> Decision | None:
     return Decision(action, str(code), severity, reason, sentence(row.get("message"), 500), *about)
 
 
-def _asked(found: Decision, state: str, has_slurm: bool) -> Decision:
-    """A tray that answers slurmctld has power: what fails is the way to it."""
-    answers = has_slurm and state and _SILENT.isdisjoint(_flags(state))
+def _asked(found: Decision, state: str) -> Decision:
+    """A tray that answers slurmctld has power: what fails is the way to it. state: in Slurm, empty where unknown."""
+    answers = state and _SILENT.isdisjoint(_flags(state))
     if found.code != "tray_unreachable" or not answers:
         return found
     return found._replace(action="watch", reason="its slurmd answers slurmctld, so it has power")
@@ -197,9 +198,5 @@ def domain_of(fabric: Fabric, tray: str) -> str:
     return fabric.cliques[fabric.trays[tray]["clique"]]["domain"]
 
 
-def _domains(fabric: Fabric, trays: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for tray in trays:
-        if tray in fabric.trays:
-            found[domain_of(fabric, tray)].append(tray)
-    return found
+def _domains(fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
+    return equal((domain_of(fabric, tray), tray) for tray in trays if tray in fabric.trays)

@@ -15,8 +15,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.ledger import Incident
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair.plan import Row
 
-STATES = ("open", "update", "close")
-
 
 def document(incident: Incident, row: Row | None, state: str, now: str) -> dict[str, Any]:
     """The document of one state (open, update, close); its ticket_id is the incident's, in all of them.

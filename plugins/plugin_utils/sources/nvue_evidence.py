@@ -17,7 +17,7 @@ from dataclasses import replace
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import names
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
@@ -65,21 +65,17 @@ def _by_domain(fabric: Fabric, observations: Iterable[Observation]) -> dict[str,
 def _findings(
     fabric: Fabric, domain: str, reports: Sequence[nvue.Report], rows: Mapping[str, Observation]
 ) -> Iterator[Finding]:
-    report = only(row for row in reports if row.controller and row.controller.is_primary)
+    report = only(row for row in reports if row.controller.is_primary)
     if report is None:
         why = next((row.problem for row in reports if row.problem), "none or several of them run the controller")
         message = f"Source nvue: the switches of NVLink domain {domain} show no partitions ({why.rstrip('.')})."
         yield finding("source_failed", message, domain=domain)
         return
     known = {tray: [places.Gpu((uid,), "") for uid in _uids(fabric, row)] for tray, row in rows.items()}
-    partitions = {row.id: row for row in report.partitions}
-    differ: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for tray, located in places.locate(known, report.partitions).gpus.items():
-        ids = sorted({gpu.partition for gpu in located if gpu.partition is not None})
-        clique_id, reported = _reported(fabric, rows[tray])
-        if clique_id is not None and not all(places.is_clique(partitions[number], clique_id) for number in ids):
-            differ[" and ".join(map(str, ids)), reported].append(tray)
-    for (parts, reported), trays in differ.items():
+    found, of = places.locate(known, report.partitions), {tray: _reported(fabric, row) for tray, row in rows.items()}
+    ids = {tray: clique_id for tray, (clique_id, _words) in of.items() if clique_id is not None}
+    differ = places.elsewhere(found, report.partitions, ids)
+    for (parts, reported), trays in equal(((parts, of[tray][1]), tray) for tray, parts in differ).items():
         message = (
             f"Source nvue: switch {report.switch} lists GPUs of {names(trays)} of NVLink domain {domain} in NVLink"
             f" partition {parts}, and {reported}; the GPUs alone place a tray, and the switch decides what they join"

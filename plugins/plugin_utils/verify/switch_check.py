@@ -9,13 +9,13 @@ described in partitions/places.py; where both sides disagree, nothing of the tra
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded, names
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, folded, names
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, SWITCH, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for name, reports in (evidence.switches or {}).items():
         trays = trays_of(evidence.fabric, name)
         rack = Rack(name, only(evidence.fabric.trays[tray]["clique"] for tray in trays), trays)
-        primaries = [report for report in reports if report.controller and report.controller.is_primary]
+        primaries = [report for report in reports if report.controller.is_primary]
         yield from _switches(rack, reports, primaries)
         if len(primaries) == 1:
             yield from _partitions(evidence, rack, primaries[0])
@@ -87,19 +87,11 @@ def _switches(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[nv
         which = " and ".join(report.switch for report in primaries)
         message = f"{which} {of} both run the controller, and list {same}."
         yield failure("switches_disagree", SWITCH, message, None, rack.clique, trays=rack.trays)
-    elif primaries or not silent:
-        yield from _controller(rack, reports, primaries)
-
-
-def _controller(rack: Rack, reports: Sequence[nvue.Report], primaries: Sequence[nvue.Report]) -> Iterator[Finding]:
-    states = []
-    for report in primaries or reports:
-        if report.controller and report.controller.is_ok:
-            return
-        states.append(f"{report.switch}: {report.controller.words if report.controller else 'no controller'}")
-    what = "reports a fault" if primaries else "runs on none of its switches"
-    message = f"The controller of NVLink domain {rack.name} {what} ({summarize(states)})."
-    yield failure("switch_controller_down", SWITCH, message, None, rack.clique, trays=rack.trays)
+    elif (primaries or not silent) and not any(report.controller.is_ok for report in primaries):
+        states = summarize(f"{report.switch}: {report.controller.words}" for report in primaries or reports)
+        what = "reports a fault" if primaries else "runs on none of its switches"
+        message = f"The controller of NVLink domain {rack.name} {what} ({states})."
+        yield failure("switch_controller_down", SWITCH, message, None, rack.clique, trays=rack.trays)
 
 
 # ------------------------------------------------------------------------------------------------------- partitions
@@ -109,29 +101,22 @@ def _partitions(evidence: Evidence, rack: Rack, report: nvue.Report) -> Iterator
     """One failure for all partitions with one health and mode, with one mode, and with one multicast limit."""
     cliques = evidence.fabric.cliques
     named = [part for part in evidence.wishes.get(rack.name, ()) if part.name in cliques]
-    unhealthy: dict[tuple[str, str], list[nvue.Partition]] = defaultdict(list)
-    other: dict[tuple[str, str], list[nvue.Partition]] = defaultdict(list)
-    low: dict[tuple[int, int], list[nvue.Partition]] = defaultdict(list)
-    for row in report.partitions:
-        if row.health != "healthy":
-            unhealthy[row.health, row.mode].append(row)
-        wished = [part for part in named if is_clique(row, cliques[part.name]["clique_id"])]
-        # An older release has user_action for user_action_required.
-        for mode in (part.resiliency for part in wished):
-            if mode and not mode.startswith(row.mode):
-                other[row.mode, mode].append(row)
-        least = next((part.multicast_limit for part in wished if part.multicast_limit is not None), 1)
-        if row.gpus and row.multicast_limit is not None and row.multicast_limit < least:
-            low[row.multicast_limit, least].append(row)
+    unhealthy = equal(((row.health, row.mode), row) for row in report.partitions if row.health != "healthy")
+    wished = [
+        (row, part) for row in report.partitions for part in named if is_clique(row, cliques[part.name]["clique_id"])
+    ]
+    modes = [(row, part.resiliency) for row, part in wished if part.resiliency]
+    # An older release has user_action for user_action_required.
+    other = equal(((row.mode, mode), row) for row, mode in modes if not mode.startswith(row.mode))
+    limits = {row.id: part.multicast_limit for row, part in wished if part.multicast_limit is not None}
+    least_of = [(row, row.multicast_limit, limits.get(row.id, 1)) for row in report.partitions if row.gpus]
+    low = equal(((limit, least), row) for row, limit, least in least_of if limit is not None and limit < least)
 
     def clique_and_trays(rows: Sequence[nvue.Partition]) -> tuple[str | None, list[str]]:
         clique_of = {tray: evidence.clique_of(tray) or "" for tray in rack.trays}
-        same = {
-            clique
-            for clique in {*clique_of.values()}
-            if any(is_clique(row, cliques[clique]["clique_id"]) for row in rows)
-        }
-        return only(same), [tray for tray in rack.trays if clique_of[tray] in same]
+        ids = {tray: cliques[clique]["clique_id"] for tray, clique in clique_of.items()}
+        trays = [tray for tray, clique_id in ids.items() if any(is_clique(row, clique_id) for row in rows)]
+        return only(clique_of[tray] for tray in trays), trays
 
     def where(rows: Sequence[nvue.Partition], one: str = "has", several: str = "have") -> str:
         ids = f"{'s' if len(rows) > 1 else ''} {summarize([str(row.id) for row in rows])}"
@@ -157,20 +142,17 @@ def _members(evidence: Evidence, rack: Rack, report: nvue.Report, known: dict[st
     found = places.locate({tray: known[tray] for tray in rack.trays if tray in known}, report.partitions)
     wrong, lists = list(found.doubts.values()), f"Switch {report.switch} lists"
     answered = evidence.trays.keys() - found.doubts.keys()
-    out = {tray: number for tray, number in found.missing.items() if tray in answered}
-    elsewhere: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for tray, gpus in found.gpus.items():
-        clique = evidence.clique_of(tray) or ""
-        clique_id = evidence.fabric.cliques[clique]["clique_id"]
-        there = {gpu.partition for gpu in gpus if gpu.partition is not None}
-        same = {row.id for row in report.partitions if is_clique(row, clique_id)}
-        if tray not in found.doubts and tray not in out and not there <= same:
-            parts = " and ".join(map(str, sorted(there)))
-            elsewhere[parts, clique, _reported(evidence, tray)].append(tray)
+    missing = [tray for tray, gpus in found.gpus.items() for gpu in gpus if gpu.partition is None]
+    out = Counter(tray for tray in missing if tray in answered)
+    certain = [tray for tray in found.gpus if tray not in found.doubts and tray not in out]
+    clique_of = {tray: evidence.clique_of(tray) or "" for tray in certain}
+    ids = {tray: evidence.fabric.cliques[clique]["clique_id"] for tray, clique in clique_of.items()}
+    differ = places.elsewhere(found, report.partitions, ids)
+    elsewhere = equal(((parts, clique_of[tray], _reported(evidence, tray)), tray) for tray, parts in differ)
     if wrong:
         message = f"{lists} GPUs of NVLink domain {rack.name} otherwise: {summarize(wrong, limit=2)}."
         yield failure("switch_gpu_mismatch", SWITCH, message, None, rack.clique)
-    gpus_out = f"{count(sum(out.values()), 'GPU')} of {folded(out)}"
+    gpus_out = f"{count(out.total(), 'GPU')} of {folded(out)}"
     if out and (strange := _strange(evidence, rack, report, known)):
         message = (
             f"{lists} {count(strange, 'GPU')} with numbers and places that no tray of NVLink domain {rack.name}"

@@ -26,17 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ne
 
 DOMAIN = "nvlink_switch_domain"
 AT_ONCE = 64
-_VARIABLES = {
-    "nvue_user": "username",
-    "nvue_password": "password",
-    "nvue_password_file": "password_file",
-    "nvue_ca_file": "ca_file",
-    "nvue_client_cert": "client_cert",
-    "nvue_client_key": "client_key",
-    "nvue_server_name": "server_name",
-    "nvue_timeout": "timeout",
-}
-"""Variable of a switch -> the option of its client."""
+_OPTIONS = ("username", "password", "password_file", "ca_file", "client_cert", "client_key", "server_name", "timeout")
+"""The options of a switch's client that a site may set, each by the variable of _variable()."""
 _KEY = "nvlink_switch_value"
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -61,11 +52,10 @@ def primary(domain: str, known: Sequence[tuple[str, nvue.Switch]]) -> tuple[nvue
     SourceError where none or more than one does, and where it reports a fault, such as of its database.
     """
     own = [(switch, switch.read()) for other, switch in known if other == domain]
-    found = [(switch, report) for switch, report in own if report.controller and report.controller.is_primary]
-    if len(found) == 1 and (controller := found[0][1].controller) and controller.is_ok:
+    found = [(switch, report) for switch, report in own if report.controller.is_primary]
+    if len(found) == 1 and found[0][1].controller.is_ok:
         return found[0]
-    states = [(report, report.controller.words if report.controller else "no controller") for _switch, report in own]
-    problems = [report.problem or f"{report.switch}: {words}" for report, words in states]
+    problems = [report.problem or f"{report.switch}: {report.controller.words}" for _switch, report in own]
     raise SourceError(
         f"NVLink domain {domain}: {'; '.join(problems) or f'group {SWITCHES} has no switch of it'}; one switch must"
         " answer as its controller, without a fault, or set partition_by: hand"
@@ -82,7 +72,7 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
     if not isinstance(domain, str) or domain not in fabric.domains:
         what = f"{shown(domain)}, which is no NVLink domain of the fabric file" if domain else "not set"
         raise SourceError(f"{name}: {DOMAIN} is {what}{nearest(domain, fabric.domains)}")
-    options = {option: _value(known, name, variables, variable) for variable, option in _VARIABLES.items()}
+    options = {option: _value(known, name, variables, _variable(option)) for option in _OPTIONS}
     options["username"] = options["username"] or os.environ.get("NVUE_USER")
     if options["username"] and not options["password"] and not options["password_file"]:
         options["password"] = os.environ.get("NVUE_PASSWORD")
@@ -109,8 +99,12 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
         # By the variable that a person wrote, not by the option of the client.
         text = str(error).removeprefix(f"{name}: ")
         option = re.split(r"\W", text)[0]
-        variable = next((key for key, value in _VARIABLES.items() if value == option), option)
+        variable = _variable(option) if option in _OPTIONS else option
         raise SourceError(f"{name}: {variable}{text.removeprefix(option)}") from None
+
+
+def _variable(option: str) -> str:
+    return "nvue_user" if option == "username" else f"nvue_{option}"
 
 
 def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -> Any:

@@ -67,7 +67,7 @@ def test_the_primary_lists_partitions_and_the_others_run_no_controller(rack: Swi
     assert (first.problem, second.problem) == ("", "")
     assert first.controller == nvue.Controller("CONFIGURED", "ok", "")
     assert first.controller.is_primary
-    assert (second.controller, second.partitions) == (None, ())
+    assert (second.controller, second.partitions) == (nvue.Controller(), ())
     [row] = first.partitions
     assert (row.id, row.health, row.mode, row.multicast_limit, len(row.gpus)) == (
         32766,
@@ -199,7 +199,7 @@ def test_an_answer_with_the_configuration_is_not_taken_for_no_partition(rack: Sw
     rack.fault(answer="configuration")
     report = rack.report()
     # The applications are not there either: no controller, so nothing is said of partitions.
-    assert (report.problem, report.controller, report.partitions) == ("", None, ())
+    assert (report.problem, report.controller, report.partitions) == ("", nvue.Controller(), ())
 
 
 def test_a_certificate_with_another_name_needs_server_name(rack: Switches) -> None:

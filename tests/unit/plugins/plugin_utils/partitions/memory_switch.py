@@ -53,7 +53,7 @@ class MemorySwitch(nvue.Switch):
         self.later: list[tuple[float, dict[int, list[tuple[str, str]]]]] = []
         self.is_primary = True
 
-    def controller(self) -> nvue.Controller | None:
+    def controller(self) -> nvue.Controller:
         return nvue.Controller("CONFIGURED" if self.is_primary else "STANDBY", "ok", "")
 
     def partitions(self) -> tuple[nvue.Partition, ...]:
@@ -165,10 +165,10 @@ class Stopped(Journal):
         super().__init__(str(path), "r01", lambda: NOW)
         self.stops, self.is_written, self.count = stops, is_written, 0
 
-    def write(self, step: str, state: str, subject: str = "", code: str = "", detail: str = "") -> None:
+    def write(self, *given: str, **more: str) -> None:
         if self.count == self.stops and not self.is_written:
             raise Killed
-        super().write(step, state, subject, code, detail)
+        super().write(*given, **more)
         if self.count == self.stops:
             raise Killed
         self.count += 1

@@ -13,8 +13,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection, Plan, Seen
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import Gpu, locate
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import DEFAULT_CLIQUE, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import DEFAULT_CLIQUE, Gpu, locate
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import parse
 
 NOW = "2026-11-21T05:00:00Z"
 Row = dict[str, Any]
@@ -95,8 +95,7 @@ class Rack:
         rows = {row["id"]: row for row in plan["after"]}
         for verb, number, tray, location, uid in partition_plan.operations(plan):
             gpu = nvue.Gpu(location, uid)
-            if verb == nvue.CREATE:
-                assert number not in self.partitions
+            if verb == nvue.UPDATE and number not in self.partitions:
                 row = rows[number]
                 self.partitions[number] = self.partition(row["name"], row["limit"] or 0) | {"mode": row["mode"]}
                 self.made.add(number)

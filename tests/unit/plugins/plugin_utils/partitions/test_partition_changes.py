@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import cast
 
@@ -96,11 +97,11 @@ def test_each_step_is_due_until_it_has_ended_well(site: Site) -> None:
 def test_a_change_that_is_turned_back_waits_for_the_cliques_of_before(site: Site) -> None:
     plan = site.plan()
     site.confirm(plan)
-    assert site.changes.clique_ids("gpus") == plan["clique_ids"]
+    assert site.changes.due("gpus", {})["clique_ids"] == plan["clique_ids"]
     [line] = site.changes.going_on(["r01"], rollback=True)
     assert "steps left on the way back: drain, imex, switch" in line
     site.confirm(rollback=True)
-    assert set(site.changes.clique_ids("gpus").values()) == {32766}
+    assert set(site.changes.due("gpus", {})["clique_ids"].values()) == {32766}
     [(journal, _plan)] = site.changes.opened()
     assert journal.is_back
     site.changes.require_agreed(FABRIC, site.changes.affected())
@@ -150,6 +151,25 @@ def test_a_domain_that_fails_on_its_switch_stops_no_other(site: Site, monkeypatc
     with pytest.raises(PartitionError, match=r"^r01 does not answer; each of r01 and r02 .* -e partition_domains$"):
         site.changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, said.append, NOW)
     assert [journal.domain for journal, _plan in site.changes.opened("switch")] == ["r01"]
+    assert said == ["The switch has the partitions of NVLink domain r02 now."]
+
+
+def test_a_journal_that_cannot_be_written_stops_no_other_domain(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.confirm(*site.both())
+    changes, asked = site.changes, list[str]()
+    path = Path(changes.journals["r01"].path)
+    path.unlink()
+    path.mkdir()
+
+    def converge(_switch: object, plan: Plan, *_rest: object) -> nvue.Outcome:
+        asked.append(plan["domain"])
+        return nvue.Outcome(nvue.DONE)
+
+    monkeypatch.setattr(switching, "converge", converge)
+    said = list[str]()
+    with pytest.raises(PartitionError, match=re.escape(str(path))):
+        changes.switch(lambda _domain: nvue.switch("s", {"url": "https://192.0.2.1"}), 1, said.append, NOW)
+    assert asked == ["r02"], "nothing is sent that the journal does not have"
     assert said == ["The switch has the partitions of NVLink domain r02 now."]
 
 

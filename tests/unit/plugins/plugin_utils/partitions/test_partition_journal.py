@@ -94,7 +94,8 @@ def test_each_step_is_due_until_it_is_done_and_again_after_a_rollback(path: Path
     journal.turn_back()
     assert due(path) == [*STEPS]
     assert journal_of(path).is_back
-    assert journal_of(path).plan == {**PLAN, "before": PLAN["after"], "after": PLAN["before"]}
+    back = {"before": PLAN["after"], "after": PLAN["before"], "clique_ids": dict.fromkeys(TRAYS, DEFAULT)}
+    assert journal_of(path).plan == {**PLAN, **back}
     journal.turn_back()
     assert len(journal_of(path).lines) == len(journal.lines)
 

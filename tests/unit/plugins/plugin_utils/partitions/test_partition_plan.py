@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan, partition_steps
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import partition_plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Objection, is_met
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import locate
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import is_met, parse
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import parse
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.partitions.partition_world import Rack
 from hypothesis import given
@@ -45,9 +45,9 @@ def test_a_rack_is_split_by_index() -> None:
     assert plan["moved"] == plan["affected"] == R01
     assert plan["clique_ids"] == {tray: 1 if tray in R01[:9] else 2 for tray in R01}
     calls = partition_plan.operations(plan)
-    assert Counter(call.verb for call in calls) == {nvue.RESTORE: 72, nvue.CREATE: 2, nvue.UPDATE: 70}
+    assert Counter(call.verb for call in calls) == {nvue.RESTORE: 72, nvue.UPDATE: 72}
     assert [call.verb for call in calls[:72]] == [nvue.RESTORE] * 72
-    assert calls[72] == (nvue.CREATE, 1, "r01t01", "1.1.1.1", "0x0000000000000001")
+    assert calls[72] == (nvue.UPDATE, 1, "r01t01", "1.1.1.1", "0x0000000000000001")
 
 
 def test_the_sizes_of_a_shape_are_filled_in_their_order() -> None:
@@ -340,9 +340,7 @@ def test_an_older_release_has_another_number_of_the_default_partition() -> None:
     plan, objections = partition_plan.make("r01", wish, site.fabric, seen, (), ())
     assert objections == []
     assert [(row["id"], row["default"]) for row in plan["after"]] == [(1, True), (2, False), (3, False)]
-    assert partition_steps.clique_ids(partition_plan.turned(plan)) == dict.fromkeys(R01, 32766), (
-        "its GPUs report the usual one"
-    )
+    assert partition_plan.turned(plan)["clique_ids"] == dict.fromkeys(R01, 32766), "its GPUs report the usual one"
 
 
 def test_by_hand_the_fabric_file_alone_is_read() -> None:

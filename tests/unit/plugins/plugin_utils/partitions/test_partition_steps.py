@@ -157,8 +157,8 @@ def test_a_tray_that_was_silent_follows_its_gpus_when_it_answers(rack: Rack) -> 
 def test_an_older_default_partition_has_the_clique_that_its_gpus_report(rack: Rack) -> None:
     rack.partitions[7] = rack.partitions.pop(32766)
     plan, _objections = rack.plan("2x2")
-    assert set(partition_steps.clique_ids(turned(plan)).values()) == {32766}
-    assert partition_steps.clique_ids(plan) == plan["clique_ids"]
+    assert set(turned(plan)["clique_ids"].values()) == {32766}
+    assert turned(turned(plan)) == plan
 
 
 def test_a_run_with_nothing_to_change_says_what_it_has_not_compared() -> None:
@@ -168,27 +168,27 @@ def test_a_run_with_nothing_to_change_says_what_it_has_not_compared() -> None:
     )
 
 
+def gpu_problem(wanted: dict[str, int], affected: Any, found: Any) -> str:
+    plan: Any = {"clique_ids": wanted, "affected": [*affected]}
+    return partition_answers.gpu_problem(plan, found)
+
+
 def test_gpus_that_are_not_where_the_plan_has_them_are_named() -> None:
     wanted = {"r01t01": 1, "r01t02": 1, "r01t03": 2}
-    assert (
-        partition_answers.gpu_problem(
-            wanted, FABRIC.trays, {"r01t01": ("u", 1), "r01t02": ("u", 1), "r01t03": ("u", 2)}
-        )
-        == ""
-    )
-    text = partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t01": ("u", 32766), "r01t02": None})
+    assert gpu_problem(wanted, FABRIC.trays, {"r01t01": ("u", 1), "r01t02": ("u", 1), "r01t03": ("u", 2)}) == ""
+    text = gpu_problem(wanted, FABRIC.trays, {"r01t01": ("u", 32766), "r01t02": None})
     what = "the GPUs of r01t[01-02] report clique ID 32766 and no clique instead of the clique of the plan"
     assert text == f"{what}; correct their partitions on the switch"
 
 
 def test_a_tray_that_dies_meanwhile_holds_no_other_one_back() -> None:
     wanted = {"r01t01": 1, "r01t02": 1}
-    assert partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t02": ("u", 1)}) == ""
+    assert gpu_problem(wanted, FABRIC.trays, {"r01t02": ("u", 1)}) == ""
     # Nobody shows that the switch has changed.
-    assert partition_answers.gpu_problem(wanted, FABRIC.trays, {"r01t04": ("u", 1)}) == "r01t[01-02] did not answer"
+    assert gpu_problem(wanted, FABRIC.trays, {"r01t04": ("u", 1)}) == "r01t[01-02] did not answer"
     # None that answers moves.
-    assert partition_answers.gpu_problem({}, ["r01t03", "r01t04"], {"r01t04": ("u", 7)}) == ""
-    assert partition_answers.gpu_problem({}, ["r01t03", "r01t04"], {}) == "r01t[03-04] did not answer"
+    assert gpu_problem({}, ["r01t03", "r01t04"], {"r01t04": ("u", 7)}) == ""
+    assert gpu_problem({}, ["r01t03", "r01t04"], {}) == "r01t[03-04] did not answer"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_the_refusal_of_a_gpu_is_put_back(rack: Domain) -> None:
     end = rack.run()
     location = PLACES[TRAYS[1]][0]
     assert end == (
-        switching.IS_BACK,
+        nvue.DONE,
         f"Switch r01sw1 of NVLink domain r01 refuses the addition of the GPU {location} of r01t02 to NVLink partition 1"
         f" (failed to update partition 1 location {location}); remove the cause, then run partition again. All GPUs are"
         " in the partitions of before",
@@ -173,10 +173,10 @@ def test_an_action_that_a_reboot_loses_is_unknown_and_done_by_the_next_runs(
         ({"answer": "null"}, "answers null"),
         ({"answer": "other"}, f"in a form that this collection does not know (no mapping, NVOS {standin.RELEASE})"),
         ({"answer": "none"}, "cannot be reached"),
-        ({"answer": "configuration"}, "its controller is not ok (there is none)"),
+        ({"answer": "configuration"}, "its controller is not ok (no controller)"),
         ({"certificate": "expired"}, "certificate has expired); renew it"),
-        ({"reason": "DB_CORRUPTED"}, "its controller is not ok (CONFIGURED, not ok, DB_CORRUPTED)"),
-        ({"controller": "STANDBY"}, "its controller is not ok (STANDBY, ok)"),
+        ({"reason": "DB_CORRUPTED"}, "its controller is not ok (CONFIGURED, status not ok, DB_CORRUPTED)"),
+        ({"controller": "STANDBY"}, "its controller is not ok (STANDBY, status ok)"),
         ({"reboot": "60"}, "cannot be reached"),
     ],
     ids=["login", "null", "other", "silent", "configuration", "expired", "corrupted", "standby", "reboot"],
@@ -194,7 +194,7 @@ def test_a_switch_that_cannot_be_read_gets_no_action(rack: Domain, fault: dict[s
 
 
 def test_a_switch_that_does_not_run_the_controller_gets_no_action(rack: Domain) -> None:
-    assert "its controller is not ok (there is none)" in rack.run(wait=0.2, name=TWO).reason
+    assert "its controller is not ok (no controller)" in rack.run(wait=0.2, name=TWO).reason
     assert rack.members == BEFORE
 
 
@@ -275,7 +275,8 @@ def test_a_hostile_answer_to_an_action_ends_in_one_sentence(kind: str, tmp_path:
             reply.json(documents[path])
 
     end, requests = against(respond, tmp_path, authority)
-    assert end.state == (switching.IS_BACK if kind == "refusal" else nvue.UNKNOWN)
+    assert end.state == (nvue.DONE if kind == "refusal" else nvue.UNKNOWN)
+    assert ("All GPUs are in the partitions of before" in end.reason) == (kind == "refusal")
     posts = [request.target for request in requests if request.method == "POST"]
     assert posts == [f"/nvue_v1/sdn/partition/{DEFAULT}/location/{PLACES[TRAYS[0]][0]}"]
 

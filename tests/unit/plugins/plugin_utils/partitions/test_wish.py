@@ -11,13 +11,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import (
-    DEFAULT,
-    Part,
-    is_met,
-    parse,
-    trays_of,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import is_met
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.wish import Part, Wish, parse, trays_of
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +33,7 @@ def test_every_form() -> None:
             Part("r02c", 3, ("r02t06", "r02t07", "r02t08")),
             Part("r02b", 0),
         ),
-        "r03": DEFAULT,
+        "r03": (),
     }
     assert parse({"r01": [4, 4, 10]}, FABRIC)["r01"] == (Part("", 4), Part("", 4), Part("", 10))
 
@@ -97,7 +92,7 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_any_value_is_a_wish_or_one_sentence(value: Any) -> None:
-    message, wish = "", DEFAULT
+    message, wish = "", Wish()
     try:
         wish = parse({"r01": value}, FABRIC)["r01"]
     except NvlinkError as error:

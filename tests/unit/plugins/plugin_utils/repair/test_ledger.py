@@ -69,28 +69,28 @@ def test_offenders_are_counted_by_part_and_hours_by_tray() -> None:
         lines += made.lines
         for row in made.rows:
             lines += done(row, ["drain"], day * DAY + 30) + done(row, ["resume", "close"], day * DAY + 120)
-    assert offenders.offenders(lines) == [
+    assert offenders.offenders(lines, at(3 * DAY)) == [
         Offender("gpu", "r01t04 GPU 2", 2, 3.0),
         Offender("gpu", "r01t05 GPU 0", 2, 3.0),
         Offender("link", "r01t04 GPU 2 link 14", 2, 3.0),
         Offender("tray", "r01t04", 2, 3.0),
         Offender("tray", "r01t05", 2, 3.0),
     ]
-    assert offenders.hours_lost(lines, at(3 * DAY)) == {"r01t04": 3.0, "r01t05": 3.0}
-    assert offenders.offenders([]) == []
+    assert offenders.offenders([], at(0)) == []
 
 
 def test_hours_of_an_open_incident_run_until_now_and_none_before_its_drain() -> None:
     made = make([failed("gpu_lost", "r01t04")])
-    assert offenders.hours_lost(made.lines, at(90)) == {}
-    assert offenders.hours_lost([*made.lines, *done(made.rows[0], ["drain"], 30)], at(90)) == {"r01t04": 1.0}
+    assert offenders.offenders(made.lines, at(90)) == [Offender("tray", "r01t04", 1, 0.0)]
+    lines = [*made.lines, *done(made.rows[0], ["drain"], 30)]
+    assert offenders.offenders(lines, at(90)) == [Offender("tray", "r01t04", 1, 1.0)]
 
 
 def test_a_switch_port_is_an_offender_of_its_own() -> None:
     row = failed("fabric_degraded", "r01t04")
     row["port"] = "sw1p12"
     lines = make([row]).lines
-    assert offenders.offenders(lines) == [Offender("switch_port", "sw1p12", 1, 0.0)]
+    assert offenders.offenders(lines, at(0)) == [Offender("switch_port", "sw1p12", 1, 0.0)]
 
 
 def test_a_ticket_has_the_fields_of_a_breakfix_event_and_one_id_in_all_states() -> None:

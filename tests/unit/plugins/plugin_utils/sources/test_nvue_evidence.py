@@ -59,7 +59,7 @@ def texts(*reports: Report, **more: Any) -> list[str]:
 
 @pytest.mark.parametrize("key", ["fabric_guids", "gpu_uuids"])
 def test_a_switch_that_agrees_adds_nothing(key: str) -> None:
-    assert found(switch(partition(32766, ["r01t01", "r01t02", "r01t03"], key)), switch(controller=None)) == []
+    assert found(switch(partition(32766, ["r01t01", "r01t02", "r01t03"], key)), switch(controller=Controller())) == []
     # The default partition of an older release, by its name.
     older = partition(1, ["r01t01", "r01t02", "r01t03"], key)._replace(name="Default partition")
     assert found(switch(older)) == []
@@ -110,8 +110,8 @@ def test_gpus_that_a_switch_does_not_list_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("reports", "why"),
     [
-        ([switch(controller=None, problem="sw1: no answer.")], "sw1: no answer"),
-        ([switch(controller=None)], "none or several of them run the controller"),
+        ([switch(controller=Controller(), problem="sw1: no answer.")], "sw1: no answer"),
+        ([switch(controller=Controller())], "none or several of them run the controller"),
         ([switch(), switch(switch="sw2")], "none or several of them run the controller"),
     ],
 )

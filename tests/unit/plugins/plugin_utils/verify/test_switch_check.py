@@ -384,7 +384,7 @@ REPORTS = st.builds(
     st.sampled_from([ONE, TWO]),
     st.sampled_from(["", f"{ONE}: it is off"]),
     st.none() | st.floats(-9, 99),
-    st.none() | CONTROLLERS,
+    st.just(nvue.NO_CONTROLLER) | CONTROLLERS,
     st.lists(PARTITIONS, max_size=3).map(tuple),
 )
 
