@@ -60,7 +60,7 @@ def _waits_for(
 
 def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: tuple[str, ...]) -> Change | None:
     """Whether these trays start the job, by a slurmctld in a sandbox where all are idle."""
-    name = next(name for name in job.partitions if evidence.partitions[name].nodes.issuperset(out))
+    name = next(name for name in job.partitions if set(out).issubset(evidence.partitions[name].nodes))
     held = Holding(evidence, job._replace(partitions=(name,)))
     away = tuple(sorted(held.trays.keys() - held.idle() - set(out)))
     test = TestJob("site", job.nodes, name, job.segment or 0, trays=job.wants, without=away)

@@ -56,7 +56,8 @@ class Holding:
     def __init__(self, evidence: Evidence, job: Job) -> None:
         self.evidence, self.job = evidence, job
         mine = [one for one in evidence.reservations if one.name == job.reservation]
-        members = frozenset().union(*(one.nodes for one in mine)) or evidence.partitions[job.partitions[0]].nodes
+        of_partition = evidence.partitions[job.partitions[0]].nodes
+        members = frozenset().union(*(one.nodes for one in mine)) or frozenset(of_partition)
         if job.wants and len(job.wants) >= job.nodes:
             members &= frozenset(job.wants)
         usable = members.difference(job.without)
@@ -178,12 +179,12 @@ class Holding:
     def rivals(self, names: set[str]) -> list[Job]:
         """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
         me, found = self.job, []
+        near = {one.name for one in self.evidence.partitions.values() if not names.isdisjoint(one.nodes)}
         for job in self.evidence.jobs.values():
             ranks = [(one.state == EXPEDITING, one.priority, -one.number) for one in (job, me)]
-            if not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason):
-                partitions = (self.evidence.partitions.get(name) for name in job.partitions)
-                if any(one is not None and names & one.nodes for one in partitions):
-                    found.append(job)
+            is_first = not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason)
+            if is_first and not near.isdisjoint(job.partitions):
+                found.append(job)
         return found
 
     def minutes_before_reservations(self) -> int:

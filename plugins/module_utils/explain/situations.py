@@ -45,10 +45,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     Evidence,
     Job,
     Limit,
-    Partition,
     seconds_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Health
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -236,14 +236,14 @@ def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None
     return _answer(job, waits_for, why, held.rows())._replace(proposals=proposals, out=out)
 
 
-def _broken(job: Job, partition: Partition) -> str:
+def _broken(job: Job, partition: rules.Partition) -> str:
     """Which limit of the partition the job breaks, in a clause; empty for none."""
     name, number = clean(partition.name), len(partition.nodes)
     asked = f"it asks for {count(job.nodes, 'tray')}, and partition {name}"
-    if partition.most is not None and job.nodes > partition.most:
-        return f"{asked} allows {partition.most} a job (MaxNodes)"
-    if job.nodes < partition.least:
-        return f"{asked} begins at {partition.least} (MinNodes)"
+    if job.nodes > partition.max_nodes:
+        return f"{asked} allows {partition.max_nodes} a job (MaxNodes)"
+    if job.nodes < partition.min_nodes:
+        return f"{asked} begins at {partition.min_nodes} (MinNodes)"
     if job.nodes > number:
         return f"{asked} has {number}"
     if partition.minutes is not None and (job.minutes is None or job.minutes > partition.minutes):

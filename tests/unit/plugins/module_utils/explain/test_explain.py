@@ -28,10 +28,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
     Evidence,
     Job,
-    Partition,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.integration.explain_table import SITUATIONS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
@@ -60,7 +60,7 @@ def cluster(*jobs: Job, **more: Any) -> Evidence:
     """Two blocks of four trays in partitions gpu and gold, all idle but for these jobs."""
     trays = dict.fromkeys((tray for names in EIGHT.values() for tray in names), IDLE)
     blocks = {name: tuple(names) for name, names in EIGHT.items()}
-    partitions = {name: Partition(name, frozenset(trays), default=name == "gpu") for name in ("gpu", "gold")}
+    partitions = {name: Partition(name, tuple(trays), default=name == "gpu") for name in ("gpu", "gold")}
     known = {"trays": trays, "blocks": blocks, "sizes": (4,), "partitions": partitions, **more}
     return Evidence(NOW, {job.number: job for job in jobs}, **known)
 
@@ -212,7 +212,7 @@ def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
 
 def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
     evidence = cluster(job(2, "PartitionNodeLimit", nodes=4, partitions=("gold", "gpu")))
-    evidence.partitions["gold"] = evidence.partitions["gold"]._replace(most=2)
+    evidence.partitions["gold"] = Partition("gold", evidence.partitions["gold"].nodes, max_nodes=2)
     # 25.11.1 and later start it in the other one.
     evidence.settings["slurm_version"] = "26.05.5"
     assert ask(evidence, "2").waits_for == "slurm"
@@ -224,7 +224,7 @@ def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
     )
     assert answer.proposals == (Proposal(("--partition=gpu",), 4),)
     # Slurm places a job in one of its partitions, not over them.
-    halves = {name: Partition(name, frozenset(EIGHT[name])) for name in EIGHT}
+    halves = {name: Partition(name, tuple(EIGHT[name])) for name in EIGHT}
     evidence = cluster(job(2, nodes=5, partitions=("r01", "r02")), partitions=halves)
     assert ask(evidence, "2").sentence == "Job 2 can never start: it asks for 5 trays, and partition r01 has 4."
 
@@ -352,7 +352,7 @@ def test_next_to_5000_jobs_few_placements_are_compared(monkeypatch: pytest.Monke
     jobs = {number: running(number, name, end=end) for number, name, end in zip(range(5000), trays, ends)}
     jobs[9999] = job(9999, nodes=360 * 18)
     blocks = {name: tuple(members) for name, members in names.items()}
-    evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", frozenset(trays))}, (), blocks, (18,))
+    evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", tuple(trays))}, (), blocks, (18,))
     compared: list[int] = []
     places = placement.places
     monkeypatch.setattr(placement, "places", lambda *given: compared.append(1) or places(*given))
