@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if sum(map(bool, questions)) != 1 or (options.segment is not None and options.segment < 1):
         made.error("ask one question: a job's ID, --segment N, --tray NAME or --pending")
     slurm = Slurm(timeout=SECONDS, conf_dir=os.path.dirname(environ.get("SLURM_CONF", "")))
-    evidence = Evidence(time_of(time.time()), cliques=summary.blocks(), clique_of=summary.clique_of())
+    evidence = Evidence(time_of(time.time()), in_summary=summary.blocks())
     try:
         answer = ask(slurm, evidence, options, summary.health())
     except NvlinkError as error:

@@ -370,11 +370,12 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
 
 def _running(evidence: Evidence, job: Job) -> Answer:
     """Where the job is, and where NVLink ends inside it: between trays of blocks of different cliques."""
-    blocks = evidence.blocks or evidence.cliques
+    blocks = evidence.blocks or {name: row["trays"] for name, row in evidence.in_summary.items()}
     block = {name: one for one, names in blocks.items() for name in names}
     number = Counter(block.get(name, "no block") for name in job.names)
     where = f"Job {_name(job)} runs on {count(len(job.names), 'tray')}"
-    clique = {name: evidence.clique_of.get(one, one) for name, one in block.items()}
+    cliques = {name: row["clique"] for name, row in evidence.in_summary.items()}
+    clique = {name: cliques.get(one, one) for name, one in block.items()}
     if len({clique.get(name) for name in job.names}) < 2:
         inside = f" of block {clean(next(iter(number)))}" if blocks and number else ""
         if len(number) > 1:

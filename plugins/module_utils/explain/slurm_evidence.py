@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Blocks
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -110,9 +111,9 @@ class Limit(NamedTuple):
 class Evidence:
     """All that was read.
 
-    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. cliques: block
-    -> its trays, of the summary. clique_of: block -> its clique, likewise. down_in_file: partitions that slurm.conf
-    itself has down. missing: what could not be read, in sentences.
+    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. in_summary:
+    blocks as well, with their cliques. down_in_file: partitions that slurm.conf itself has down. missing: what could
+    not be read, in sentences.
     """
 
     now: str
@@ -125,8 +126,7 @@ class Evidence:
     settings: dict[str, str] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
     down_in_file: frozenset[str] = frozenset()
-    cliques: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    clique_of: dict[str, str] = field(default_factory=dict)
+    in_summary: Blocks = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     @property

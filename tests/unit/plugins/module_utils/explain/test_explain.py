@@ -232,7 +232,7 @@ def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
 def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     assert summary.health(str(tmp_path)) == summary.blocks(str(tmp_path)) == {}
     row = {"state": "unhealthy", "reason": "GPU 2 is lost", "remedy": "Reset GPU 2.", "code": "gpu_lost"}
-    document = {"schema_version": 1, "at": NOW, "trays": {"r01t01": row, "r01t02": None}}
+    document = {"schema_version": 1, "at": NOW, "trays": {"r01t01": row}}
     (tmp_path / "health.json").write_text(json.dumps(document))
     blocks = {"r01": {"clique": "r01", "trays": EIGHT["r01"]}, "r02": {"clique": "r02", "trays": EIGHT["r02"]}}
     (tmp_path / "blocks.json").write_text(json.dumps({"schema_version": 1, "blocks": blocks}))
@@ -253,16 +253,16 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
         evidence = cluster(trays={"r01t01": Node(frozenset(state.split()), reason)})
         assert situations.of_tray(evidence, "r01t01").sentence.endswith(f"{reason}; {todo}")
     # Without blocks in Slurm those of the summary say where NVLink ends.
-    evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), cliques=summary.blocks(str(tmp_path)))
+    evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), in_summary=summary.blocks(str(tmp_path)))
     assert "NVLink ends between r01t04 and r02t01" in ask(evidence, "1").sentence
     # Blocks of one clique, which the site has split, share NVLink.
     halves = {"r01": EIGHT["r01"][:2], "r01-2": EIGHT["r01"][2:], "r02": EIGHT["r02"]}
     rows = {name: {"clique": name[:3], "trays": trays} for name, trays in halves.items()}
     (tmp_path / "blocks.json").write_text(json.dumps({"schema_version": 1, "blocks": rows}))
-    clique_of = summary.clique_of(str(tmp_path))
-    evidence = cluster(running(1, "r01t01", "r01t03"), blocks=halves, clique_of=clique_of)
+    in_summary = summary.blocks(str(tmp_path))
+    evidence = cluster(running(1, "r01t01", "r01t03"), blocks=halves, in_summary=in_summary)
     assert ask(evidence, "1").sentence.startswith("Job 1 runs on 2 trays of blocks r01, r01-2, which are one clique")
-    evidence = cluster(running(1, "r01t01", "r01t03", "r02t01"), blocks=halves, clique_of=clique_of)
+    evidence = cluster(running(1, "r01t01", "r01t03", "r02t01"), blocks=halves, in_summary=in_summary)
     assert "1+1+1 in 3 blocks: NVLink ends between r01t03 and r02t01" in ask(evidence, "1").sentence
     (tmp_path / "health.json").write_text('{"schema_version": 2}')
     assert summary.health(str(tmp_path)) == {}
