@@ -25,6 +25,11 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def one_line(text: str) -> str:
+    """A text without control characters and those that turn the direction: a terminal shows it in its line."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """Format a number with its noun: ``1 clique``, ``2 cliques``. ``plural``: where it is not the noun with an s."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

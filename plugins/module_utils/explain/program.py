@@ -31,6 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     time_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line
 
 # Tests by sbatch --test-only a question.
 MAX_TESTS = 2
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         answer = ask(slurm, evidence, options, summary.health())
     except NvlinkError as error:
-        sys.stderr.write(f"nvlink-explain: {sentences.clean_line(str(error))}\n")
+        sys.stderr.write(f"nvlink-explain: {one_line(str(error))}\n")
         return 1
     form = sentences.printed if options.json else sentences.text
     # A reason may have characters that this terminal's encoding lacks.

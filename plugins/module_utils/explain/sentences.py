@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import EXPEDITING, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, shortened, summarize
 
 SCHEMA_VERSION = 1
 JOBS, OPERATOR, NEVER, SLURM, NOTHING = "jobs", "operator", "never", "slurm", "nothing"
@@ -82,8 +82,7 @@ class Answer(NamedTuple):
 
 def clean(words: str) -> str:
     """A text of a user or an operator as part of one line: no control characters, none that turn the direction."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in words[:1000]).split())
-    return shortened(line, MAX_WORDS)
+    return shortened(" ".join(one_line(words[:1000]).split()), MAX_WORDS)
 
 
 def when(time: str) -> str:
@@ -152,11 +151,7 @@ def text(answer: Answer, notes: Sequence[str] = ()) -> str:
     if answer.change is not None:
         lines.append(f"{answer.change.sentence.rstrip('.')} ({answer.change.confirmed_by}).")
     lines += [f"Not known: {note}." for note in notes]
-    return "".join(f"{clean_line(line)}\n" for line in lines)
-
-
-def clean_line(line: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in line)
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _line(row: Row) -> str:
@@ -173,7 +168,7 @@ def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
         "kind": answer.kind,
         "subject": answer.subject,
         "waits_for": answer.waits_for,
-        "sentence": clean_line(answer.sentence),
+        "sentence": one_line(answer.sentence),
         "evidence": rows[:MAX_ROWS],
         "change": None if answer.change is None else answer.change._asdict(),
         "unknown": list(notes),

@@ -27,10 +27,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
     Change,
     Row,
     clean,
-    clean_line,
     trays,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     device_plugins,
@@ -108,7 +107,7 @@ def waiting(snapshot: Snapshot) -> Answer:
 
 def _answer(kind: str, subject: str, sentence: str, why: _Why, change: Change | None) -> Answer:
     rows = [Row(clean(row.what), row.count, row.of, tuple(map(clean, row.names))) for row in why.rows[:MAX_ROWS]]
-    return Answer(kind, clean(subject), why.word, clean_line(sentence), tuple(rows), change)
+    return Answer(kind, clean(subject), why.word, one_line(sentence), tuple(rows), change)
 
 
 def _rows(item: Object, path: str) -> list[Object]:

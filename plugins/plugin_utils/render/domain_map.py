@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
@@ -36,11 +36,6 @@ MARKS = {model.HEALTHY: "●", model.DEGRADED: "▲", model.UNHEALTHY: "✗", mo
 Column = tuple[str, Callable[[view.Tray], str]]
 Layout = tuple[tuple[Column, ...], int]
 """The columns of a domain, and how wide a domain may be with them."""
-
-
-def _plain(lines: list[str]) -> list[str]:
-    """A control character in a name would move the cursor of the terminal."""
-    return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
 
 
 def _index(tray: view.Tray) -> str:
@@ -82,7 +77,7 @@ def domain_map(
     lines += grouped(others, "NVLink domain")
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
-    return _plain([*lines, "", *_sums(shown), *_findings(shown)])
+    return [*map(one_line, [*lines, "", *_sums(shown), *_findings(shown)])]
 
 
 def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120) -> list[str]:
@@ -115,7 +110,7 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
         lines += [*structure[:MAX_FINDINGS], *more]
     trays = count(len({*before.trays, *after.trays}), "tray")
     changes = f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."
-    return _plain([*lines, "", changes])
+    return [*map(one_line, [*lines, "", changes])]
 
 
 Block = list[str]
