@@ -13,6 +13,7 @@ It changes nothing and needs no root: it reads what squeue, sinfo and scontrol p
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -64,9 +65,11 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     except NvlinkError as error:
         sys.stderr.write(f"nvlink-explain: {one_line(str(error))}\n")
         return 1
-    form = sentences.printed if options.json else sentences.text
+    text = sentences.text(answer, evidence.missing)
+    if options.json:
+        text = json.dumps(sentences.as_dict(answer, evidence.missing), indent=1) + "\n"
     # A reason may have characters that this terminal's encoding lacks.
-    sys.stdout.buffer.write(form(answer, evidence.missing).encode(sys.stdout.encoding or "utf-8", "replace"))
+    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
     return 0
 
 

@@ -9,7 +9,6 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -135,8 +134,25 @@ def request(nodes: int, segment: int | None, base: int) -> str:
 def named_jobs(jobs: Iterable[Job], hidden: bool = False) -> str:
     """``job 7 of kim``, or counted. hidden: whether there are others, which this user may not see."""
     rows = ((job, " (expedited requeue)" if job.state == EXPEDITING else "") for job in jobs)
-    names = [f"job {clean(job.shown)} of {clean(job.user)}{expedited}" for job, expedited in rows]
+    names = [f"job {job.shown} of {clean(job.user)}{expedited}" for job, expedited in rows]
     return summarize([*names, *(["jobs that you may not see"] if hidden else [])], 3)
+
+
+def counted(
+    causes: Mapping[tuple[str, str], Sequence[str]], words: Mapping[str, str], named: int | None = None
+) -> tuple[str, tuple[Row, ...]]:
+    """(waits_for of the most frequent cause, the rows), of waits_for and its cause -> what waits.
+
+    words: as WORDS. named: how many of a row are named, None for all.
+    """
+    total = sum(map(len, causes.values()))
+    ranked = sorted(causes.items(), key=lambda one: (-len(one[1]), one[0][0] == SLURM, one[0]))
+    # The plural of the verb.
+    rows = (
+        Row(f"{words[word].replace('s ', ' ', 1)}: {why}", len(names), total, tuple(names[:named]))
+        for (word, why), names in ranked
+    )
+    return ranked[0][0][0] if ranked else NOTHING, tuple(rows)
 
 
 def latest(jobs: Iterable[Job]) -> str:
@@ -173,8 +189,3 @@ def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
         "change": None if answer.change is None else answer.change._asdict(),
         "unknown": list(notes),
     }
-
-
-def printed(answer: Answer, notes: Sequence[str] = ()) -> str:
-    """as_dict() as a file has it."""
-    return json.dumps(as_dict(answer, notes), indent=1) + "\n"

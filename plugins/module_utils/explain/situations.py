@@ -120,11 +120,7 @@ def not_weighed(evidence: Evidence, job: Job | None, is_root: bool = False) -> l
 
 
 def _answer(job: Job, waits_for: str, why: str, rows: Sequence[Row] = ()) -> Answer:
-    return Answer("job", _name(job), waits_for, f"Job {_name(job)} {WORDS[waits_for]}: {why}.", tuple(rows))
-
-
-def _name(job: Job) -> str:
-    return clean(job.shown)
+    return Answer("job", job.shown, waits_for, f"Job {job.shown} {WORDS[waits_for]}: {why}.", tuple(rows))
 
 
 # ------------------------------------------------------------------------------------------------- reasons of Slurm
@@ -373,7 +369,7 @@ def _running(evidence: Evidence, job: Job) -> Answer:
     blocks = evidence.blocks or {name: row["trays"] for name, row in evidence.in_summary.items()}
     block = {name: one for one, names in blocks.items() for name in names}
     number = Counter(block.get(name, "no block") for name in job.names)
-    where = f"Job {_name(job)} runs on {count(len(job.names), 'tray')}"
+    where = f"Job {job.shown} runs on {count(len(job.names), 'tray')}"
     cliques = {name: row["clique"] for name, row in evidence.in_summary.items()}
     clique = {name: cliques.get(one, one) for name, one in block.items()}
     if len({clique.get(name) for name in job.names}) < 2:
@@ -381,7 +377,7 @@ def _running(evidence: Evidence, job: Job) -> Answer:
         if len(number) > 1:
             inside = f" of blocks {', '.join(map(clean, sorted(number)))}, which are one clique"
         until = f", {sentences.until(job.end)}" if job.end else ""
-        return Answer("job", _name(job), NOTHING, f"{where}{inside}{until}.")
+        return Answer("job", job.shown, NOTHING, f"{where}{inside}{until}.")
     tasks = job.tasks // len(job.names) if job.tasks % len(job.names) == 0 else 0
     ends = [
         (f"{before} and {after}", f"{at * tasks - 1} and {at * tasks}")
@@ -396,7 +392,7 @@ def _running(evidence: Evidence, job: Job) -> Answer:
     rows = [Row(f"trays in {clean(name)}", got, len(job.names)) for name, got in number.most_common(sentences.MAX_ROWS)]
     split = "+".join(str(one) for one in sorted(number.values()))
     sentence = f"{where}, {split} in {len(number)} blocks: NVLink ends between {places}{ranks}{why}."
-    return Answer("job", _name(job), NOTHING, sentence, tuple(rows))
+    return Answer("job", job.shown, NOTHING, sentence, tuple(rows))
 
 
 # ------------------------------------------------------------------------------------------------- the other questions
@@ -469,7 +465,7 @@ def of_queue(evidence: Evidence, health: Health | None = None) -> Answer:
     requests = Counter(map(_request, waiting))
     analysed = {one for one, _number in requests.most_common(_MAX_ANALYSED)}
     found: dict[Job, Answer] = {}
-    counted: dict[tuple[str, str], list[Job]] = {}
+    causes: dict[tuple[str, str], list[str]] = {}
     stopped = 0
     for job in waiting:
         request = _request(job)
@@ -477,20 +473,15 @@ def of_queue(evidence: Evidence, health: Health | None = None) -> Answer:
             found[request] = of_job(evidence, job, health)
         word = found[request].waits_for if request in found else ""
         stopped += bool(request in found and found[request].out)
-        counted.setdefault((word, clean(job.reason)), []).append(job)
-    ranked = sorted(counted.items(), key=lambda one: (-len(one[1]), one[0][0] == SLURM, one[0]))
-    words = {"": "are not analysed", **{word: text.replace("waits", "wait") for word, text in WORDS.items()}}
-    rows = [
-        Row(f"{words[word]}: {label}", len(jobs), len(waiting), tuple(map(_name, jobs[:3])))
-        for (word, label), jobs in ranked
-    ]
+        causes.setdefault((word, clean(job.reason)), []).append(job.shown)
+    first, rows = sentences.counted(causes, {"": "are not analysed", **WORDS}, 3)
     most = f", most of them {rows[0].what}" if rows and rows[0].count * 2 > len(waiting) > 1 else ""
     out = sum(map(is_away, evidence.trays.values()))
     if out and stopped:
         what = f"{'tray is' if out == 1 else 'trays are'} out of service and {count(stopped, 'job waits', 'jobs wait')}"
-        rows.insert(0, Row(f"{what} for {'it' if out == 1 else 'them'}", out))
+        rows = (Row(f"{what} for {'it' if out == 1 else 'them'}", out), *rows)
     sentence = f"{count(len(waiting), 'job waits', 'jobs wait')} in the queue{most}."
-    return Answer("queue", "", ranked[0][0][0] or SLURM if ranked else NOTHING, sentence, tuple(rows))
+    return Answer("queue", "", first or SLURM, sentence, rows)
 
 
 def _request(job: Job) -> Job:

@@ -23,10 +23,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
     NEVER,
     NOTHING,
     OPERATOR,
+    WORDS,
     Answer,
     Change,
     Row,
     clean,
+    counted,
     trays,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, summarize
@@ -51,11 +53,10 @@ KUBERNETES = "kubernetes"
 MAX_REQUESTS = 8
 """Different requests of pods whose trays are compared, the most frequent first; others have their scheduler's word."""
 _VERBS = {
+    **WORDS,
     JOBS: "waits for other pods to end",
-    OPERATOR: "waits for an operator",
     NEVER: "never starts as it is",
     KUBERNETES: "waits for Kubernetes",
-    NOTHING: "waits for nothing",
 }
 _FREE, _IN_USE, _CORDONED = ("", "free"), (JOBS, "with GPUs in use"), (OPERATOR, "cordoned")
 _ORDER = ("", JOBS, OPERATOR, NEVER)
@@ -97,12 +98,10 @@ def waiting(snapshot: Snapshot) -> Answer:
     for subject, why in _View(snapshot, {}).all():
         if why.word != NOTHING:
             causes[why.word, why.cause].append(subject)
+    word, rows = counted(causes, _VERBS)
     total = sum(map(len, causes.values()))
-    ranked = sorted(causes.items(), key=lambda row: (-len(row[1]), row[0]))
-    # The plural of the verb.
-    rows = [Row(f"{_VERBS[of].replace('s ', ' ', 1)}: {why}", len(who), total, tuple(who)) for (of, why), who in ranked]
     sentence = f"{total or 'Nothing'} {'wait' if total > 1 else 'waits'} in Kubernetes."
-    return _answer("queue", "", sentence, _Why(ranked[0][0][0] if ranked else NOTHING, "", rows), None)
+    return _answer("queue", "", sentence, _Why(word, "", rows), None)
 
 
 def _answer(kind: str, subject: str, sentence: str, why: _Why, change: Change | None) -> Answer:
