@@ -114,11 +114,12 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
 
 
 Block = list[str]
+"""The lines of a domain, all of one width."""
 
 
 def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
     """As many domains in a row as fit the width."""
-    cell = max((_width(block) for block in blocks), default=0)
+    cell = max((len(block[0]) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
     lines: list[str] = []
     for start in range(0, len(blocks), across):
@@ -129,10 +130,6 @@ def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
     return lines
 
 
-def _width(block: Block) -> int:
-    return max(map(len, block))
-
-
 def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout]) -> list[Block]:
     blocks: list[Block] = []
     trays = [tray for domain in domains for tray in domain.trays]
@@ -141,7 +138,7 @@ def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout]) -> list[
         # All domains share their column widths, so that rows align across domains.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
         blocks = [_domain(domain, layout, widths) for domain in domains]
-        if all(_width(block) <= widest for block in blocks):
+        if all(len(block[0]) <= widest for block in blocks):
             break
     return blocks
 
