@@ -9,7 +9,7 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def summarize(items: Iterable[object], limit: int = 5) -> str:
@@ -18,6 +18,12 @@ def summarize(items: Iterable[object], limit: int = 5) -> str:
     if len(names) <= limit:
         return ", ".join(names)
     return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+
+
+def bounded(lines: Sequence[str], limit: int, noun: str) -> list[str]:
+    """At most ``limit`` of these lines; the number of the others, which are more of this noun, is one below them."""
+    more = len(lines) - limit
+    return [*lines[:limit], *([f"and {count(more, f'more {noun}')}"] if more > 0 else [])]
 
 
 def shortened(text: str, limit: int) -> str:

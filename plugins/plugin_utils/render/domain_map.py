@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import bounded, count, one_line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
@@ -38,11 +38,7 @@ Layout = tuple[tuple[Column, ...], int]
 """The columns of a domain, and how wide a domain may be with them."""
 
 
-def _index(tray: view.Tray) -> str:
-    return f"{'-' if tray.tray_index is None else tray.tray_index:>5}"
-
-
-INDEX: Column = ("index", _index)
+INDEX: Column = ("index", lambda tray: f"{'-' if tray.tray_index is None else tray.tray_index:>5}")
 NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
 CLIQUE: Column = ("clique", lambda tray: tray.clique.name if tray.clique else "-")
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
@@ -106,8 +102,7 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
         lines += ["", "Removed: " + ", ".join(f"{name} (from {before.trays[name]['clique']})" for name in gone)]
     structure = structure_diff(before, after)
     if structure and not changed:
-        more = [f"and {count(len(structure) - MAX_FINDINGS, 'more change')}"] if len(structure) > MAX_FINDINGS else []
-        lines += [*structure[:MAX_FINDINGS], *more]
+        lines += bounded(structure, MAX_FINDINGS, "change")
     trays = count(len({*before.trays, *after.trays}), "tray")
     changes = f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."
     return [*map(one_line, [*lines, "", changes])]
