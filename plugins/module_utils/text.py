@@ -2,14 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Format lists and counts in messages: pure functions.
+"""Format lists, counts and times in messages.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+
+
+def rfc3339(seconds: float | None = None) -> str:
+    """A time in seconds since 1970, now without one, as RFC 3339 in UTC to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def summarize(items: Iterable[object], limit: int = 5) -> str:
