@@ -63,15 +63,12 @@ class ActionModule(steps.SteppedAction):
         return result
 
     def _ask(self) -> Result:
-        answer = self.step("explain", self._question())
-        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
-
-    def _question(self) -> Arguments:
         options = self.options
         fabric, known = _health(options, "slurm_node")
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
-        return {**asked, "tray": tray, "pending": not any((*asked.values(), tray)), "health": known}
+        answer = self.step("explain", {**asked, "tray": tray, "health": known})
+        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
 
 
 def _health(options: Arguments, name: str) -> tuple[Fabric, health.Health]:

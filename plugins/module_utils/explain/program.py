@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
@@ -29,7 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     Job,
     down_in_file,
     read,
-    time_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line
@@ -59,7 +57,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if sum(map(bool, questions)) != 1 or (options.segment is not None and options.segment < 1):
         made.error("ask one question: a job's ID, --segment N, --tray NAME or --pending")
     slurm = Slurm(timeout=SECONDS, conf_dir=os.path.dirname(environ.get("SLURM_CONF", "")))
-    evidence = Evidence(time_of(time.time()), in_summary=summary.blocks())
+    evidence = Evidence(in_summary=summary.blocks())
     try:
         answer = ask(slurm, evidence, options, summary.health())
     except NvlinkError as error:
@@ -93,11 +91,11 @@ def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: s
         read(slurm, evidence, ("blocks",), *topology)
     if options.tray:
         return situations.of_tray(evidence, options.tray, health)
-    if options.pending:
-        return situations.of_queue(evidence, health)
-    if job is None:
+    if job is not None:
+        return _tested(slurm, evidence, job, situations.of_job(evidence, job, health))
+    if options.segment:
         return situations.of_segment(evidence, options.segment, options.partition, health)
-    return _tested(slurm, evidence, job, situations.of_job(evidence, job, health))
+    return situations.of_queue(evidence, health)
 
 
 def _tested(slurm: Slurm, evidence: Evidence, job: Job, answer: Answer) -> Answer:

@@ -116,7 +116,7 @@ class Evidence:
     not be read, in sentences.
     """
 
-    now: str
+    now: str = field(default_factory=lambda: time.strftime(_TIME))
     jobs: dict[int, Job] = field(default_factory=dict)
     trays: dict[str, Node] = field(default_factory=dict)
     partitions: dict[str, rules.Partition] = field(default_factory=dict)
@@ -310,7 +310,3 @@ def down_in_file(evidence: Evidence) -> frozenset[str]:
 def seconds_of(text: str) -> float:
     """Seconds since the epoch of a local time in ISO form."""
     return time.mktime(time.strptime(text, _TIME))
-
-
-def time_of(seconds: float) -> str:
-    return time.strftime(_TIME, time.localtime(seconds))

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_the_pages_have_answers_of_the_table_and_each_once() -> None:
 def test_a_change_counts_only_where_slurmctld_starts_it_on_idle_trays() -> None:
     evidence = evidence_of("forky drained")
     two, fewer = evidence.jobs[2], Proposal(("--nodes=3",), 3)
-    later = slurm_evidence.time_of(slurm_evidence.seconds_of(evidence.now) + 1800)
+    later = (datetime.fromisoformat(evidence.now) + timedelta(minutes=30)).isoformat()
     printed = f"sbatch: Job 3 to start at {later} a using 12 processors on nodes r01t[01,03-04] in partition gpu"
     change = situations.confirmed(evidence, two, fewer, printed)
     assert change == Change("It starts now with 3 trays.", "sbatch --test-only --nodes=3")
