@@ -57,7 +57,7 @@ def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: t
     """Whether these trays start the job, by a slurmctld in a sandbox where all are idle."""
     name = next(name for name in job.partitions if set(out).issubset(evidence.partitions[name].nodes))
     held = Holding(evidence, job._replace(partitions=(name,)))
-    away = tuple(sorted(held.trays.keys() - held.idle() - set(out)))
+    away = tuple(sorted(held.trays.keys() - held.idle - set(out)))
     test = TestJob("site", job.nodes, name, job.segment or 0, trays=job.wants, without=away)
     blocks = tuple(scontrol.Block(block, trays) for block, trays in evidence.blocks.items())
     topology = scontrol.Topology(blocks=blocks, block_sizes=evidence.sizes)

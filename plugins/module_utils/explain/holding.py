@@ -74,6 +74,7 @@ class Holding:
                     on[name].append(one)
         kept = self._kept()
         self.trays = {name: self._held(name, on.get(name, ()), kept.get(name)) for name in self.block}
+        self.idle = self.of_kind(IDLE)
 
     def _kept(self) -> dict[str, Reservation]:
         """Tray -> the reservation that keeps this job from it: one that is active, or begins before the job ends."""
@@ -102,9 +103,6 @@ class Holding:
     def of_kind(self, kind: str) -> set[str]:
         return {name for name, held in self.trays.items() if held.kind == kind}
 
-    def idle(self) -> set[str]:
-        return self.of_kind(IDLE)
-
     def timed(self) -> set[str]:
         """Those whose job or reservation has an end."""
         return {name for name, held in self.trays.items() if held.until}
@@ -132,12 +130,11 @@ class Holding:
 
     def earliest_end(self) -> str:
         """When as many jobs and reservations have ended that Slurm can place the job; empty where that is not known."""
-        idle = self.idle()
         ends = sorted({self.trays[name].until for name in self.timed()})
         low, high = 0, len(ends)
         while low < high:
             middle = (low + high) // 2
-            if self.places(idle | self.ended_by(ends[middle])):
+            if self.places(self.idle | self.ended_by(ends[middle])):
                 high = middle
             else:
                 low = middle + 1
@@ -174,7 +171,7 @@ class Holding:
         return sorted(jobs, key=lambda job: job.end), not all(busy)
 
     def reservations(self, names: Iterable[str]) -> set[str]:
-        return {clean(str(by)) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
+        return {str(by) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
 
     def rivals(self, names: set[str]) -> list[Job]:
         """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
@@ -190,7 +187,7 @@ class Holding:
     def minutes_before_reservations(self) -> int:
         """The time limit with which the job would end before a reservation that begins later; 0 for none."""
         now, names = self.evidence.now, self.reservations(self.of_kind(RESERVED))
-        starts = [one.start for one in self.evidence.reservations if one.start > now and clean(one.name) in names]
+        starts = [one.start for one in self.evidence.reservations if one.start > now and one.name in names]
         minutes = int(seconds_of(min(starts)) - seconds_of(now)) // 60 - 1 if starts else 0
         return max(0, minutes)
 
@@ -210,12 +207,13 @@ class Holding:
         busy, reserved, out = (self.of_kind(kind) for kind in (BUSY, RESERVED, OUT))
         ends = [self.trays[name].until for name in busy]
         jobs = f"busy with {sentences.named_jobs(*self.holders(busy))}"
-        spares = all(name.startswith(PREFIX) for name in self.reservations(reserved))
-        kept = f"reserved{' as spares' if spares else ''} by {', '.join(sorted(self.reservations(reserved))[:3])}"
+        names = sorted(self.reservations(reserved))
+        spares = " as spares" if all(name.startswith(PREFIX) for name in names) else ""
+        kept = f"reserved{spares} by {', '.join(map(clean, names[:3]))}"
         why = tuple(f"{sentences.trays(names)} {state}" for state, names in self.states(out)[:3])
         elsewhere = sum(name not in self.trays for names in self.evidence.blocks.values() for name in names)
         rows = [
-            Row("idle", len(self.idle()), total, sentences.blocks(self.by_block(self.idle()))),
+            Row("idle", len(self.idle), total, sentences.blocks(self.by_block(self.idle))),
             Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),
             Row(kept, len(reserved), total, (sentences.trays(reserved),)),
             Row("out of service", len(out), total, why),

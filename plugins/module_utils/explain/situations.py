@@ -72,24 +72,21 @@ class QuestionError(NvlinkError):
 
 def find(evidence: Evidence, words: str) -> Job:
     """The job of that ID, in one of Slurm's forms: 1234, 1234_5, 1234+1."""
-    jobs = evidence.jobs.values()
-    number = int(words) if words.isdecimal() else 0
-    found = evidence.jobs.get(number) or next((job for job in jobs if job.shown == words), None)
-    # The waiting tasks of an array are one row, 1234_[5-9%2], which ends in dots where it is long.
-    array, _line, task = words.partition("_")
-    for job in jobs if found is None else ():
+    jobs, (array, _line, task) = evidence.jobs.values(), words.partition("_")
+    for job in jobs:
+        if words in (str(job.number), job.shown):
+            return job
+    for job in jobs:
+        # The waiting tasks of an array are one row, 1234_[5-9%2], which ends in dots where it is long.
         name, _bracket, tasks = job.shown.partition("_")
         listed = names_of(re.sub(r"%\d+", "", tasks)) if "..." not in tasks else [task]
         if name == array and (not task or task in listed):
-            found = job
-    if found is None and not words[:1].isdecimal():
+            return job
+    if not words[:1].isdecimal():
         raise QuestionError(f"{clean(words)} is no job ID, which is a number such as 4711.")
-    if found is None:
-        hides = "jobs" in evidence.settings.get("privatedata", "")
-        more = ", or PrivateData hides it from you" if hides else ""
-        where = f"the queue of cluster {clean(evidence.settings.get('clustername', ''))}"
-        raise QuestionError(f"There is no job {clean(words)} in {where}: it has ended (sacct -j shows it){more}.")
-    return found
+    more = ", or PrivateData hides it from you" if "jobs" in evidence.settings.get("privatedata", "") else ""
+    where = f"the queue of cluster {clean(evidence.settings.get('clustername', ''))}"
+    raise QuestionError(f"There is no job {clean(words)} in {where}: it has ended (sacct -j shows it){more}.")
 
 
 def of_job(evidence: Evidence, job: Job, health: Health | None = None) -> Answer:
@@ -224,7 +221,7 @@ def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None
     # Without the list of trays, which PrivateData may hide, or of blocks nothing is known.
     if not held.trays or not evidence.trays:
         return None
-    fits = held.places(held.idle())
+    fits = held.places(held.idle)
     if fits and (answer := _channels(evidence, job)):
         return answer
     waits_for, why, out = _decide(held, health, f"it needs {sentences.request(job.nodes, job.segment, held.base)}")
@@ -253,7 +250,7 @@ def _decide(held: Holding, health: Health, asks: str) -> tuple[str, str, tuple[s
 
     Each step adds what must come free; the last has all trays of its partition.
     """
-    idle, job = held.idle(), held.job
+    idle, job = held.idle, held.job
     if held.places(idle):
         before = held.rivals(idle)
         are = "is" if len(before) == 1 else "are"
@@ -286,7 +283,7 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
         more = f" and {count(others, 'other tray is', 'other trays are')} out of service" if others else ""
         todo = f"; {remedy}" if remedy else ""
         clauses.append(f"{sentences.trays(names)} {'is' if len(names) == 1 else 'are'} {state}{more}{todo}")
-    kept = {by for name in needed & held.of_kind(RESERVED) for by in held.trays[name].by}
+    kept = held.reservations(needed)
     for one in [one for one in held.evidence.reservations if one.name in kept][:2]:
         if one.start > held.evidence.now:
             asked = f"its {held.job.minutes} minutes overlap" if held.job.minutes else "it has no time limit before"
@@ -302,7 +299,7 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
 
 def _proposals(held: Holding, job: Job) -> tuple[Proposal, ...]:
     """What could start now: smaller segments, less time before a reservation, fewer trays."""
-    counts, found = held.counts(held.idle()), []
+    counts, found = held.counts(held.idle), []
     if job.wants:
         return ()
     minutes = held.minutes_before_reservations()
@@ -355,7 +352,7 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
     held = Holding(evidence, job._replace(minutes=proposal.minutes or job.minutes, partitions=(found[3],)))
     queue = [one for one in evidence.jobs.values() if not one.active and set(one.partitions) & set(job.partitions)]
     added = sum(one.nodes * (one.minutes or _YEAR_MINUTES) for one in queue) * 60 / max(1, len(held.trays))
-    if not names <= held.idle() or delay > _SOON + added:
+    if not names <= held.idle or delay > _SOON + added:
         return None
     starts = "could start now, if no job before it takes these trays," if held.rivals(names) else "starts now"
     fewer = proposal.nodes != job.nodes
@@ -418,7 +415,7 @@ def of_segment(evidence: Evidence, size: int, partition: str = "", health: Healt
     held, where = Holding(evidence, job), clean(name)
     if not held.base:
         raise QuestionError(f"Slurm shows no blocks for partition {where}: a segment has no meaning there.")
-    counts = held.by_block(held.idle())
+    counts = held.by_block(held.idle)
     number = sum(free // size for free in counts.values())
     what = f"A segment of {size} in {where}"
     if held.base < size:

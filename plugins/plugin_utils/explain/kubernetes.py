@@ -319,8 +319,8 @@ class _View:
             causes[kept[name]].append(name)
         ranked = sorted(causes.items(), key=lambda row: (row[0][0] != word, -len(row[1])))[:MAX_ROWS]
         rows = [Row(self._worded(why, {*names}), len(names), len(best), (trays(names),)) for why, names in ranked]
-        texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in rows]
-        texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word]
+        first = rows[: sum(why[0] == word for why, _names in ranked)]
+        texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in first]
         sick: dict[str, list[str]] = defaultdict(list)
         for name in best:
             if name in self._health and kept[name] != _FREE:

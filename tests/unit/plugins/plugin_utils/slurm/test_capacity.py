@@ -69,7 +69,7 @@ def test_explain_counts_the_same_trays_as_idle(words: list[str]) -> None:
     state = node_states.applied(fabrics.state(fabric), fabric, nodes)
     for found in capacity.capacities(fabric, state, (), nodes):
         assert found.idle is not None
-        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle())
+        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle)
 
 
 def test_idle_trays_are_unknown_of_a_cluster_whose_slurm_did_not_answer() -> None:
