@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Row, clean
@@ -43,11 +43,11 @@ def is_away(node: Node | None) -> bool:
 
 
 class Held(NamedTuple):
-    """A tray: what holds it, until when (empty: no end), and the numbers of its jobs or the reservation's name."""
+    """A tray: what holds it, until when (empty: no end), and its jobs or the reservation."""
 
     kind: str
     until: str = ""
-    by: tuple[object, ...] = ()
+    by: tuple[Any, ...] = ()
 
 
 class Holding:
@@ -86,16 +86,14 @@ class Holding:
                 found.update(dict.fromkeys(one.nodes, one))
         return found
 
-    def _held(self, name: str, jobs: Iterable[Job], kept: Reservation | None) -> Held:
+    def _held(self, name: str, jobs: Sequence[Job], kept: Reservation | None) -> Held:
         node = self.evidence.trays.get(name)
         if node is None or is_away(node):
             return Held(OUT)
         if kept is not None:
-            return Held(RESERVED, kept.end, (kept.name,))
-        jobs = list(jobs)
+            return Held(RESERVED, kept.end, (kept,))
         if jobs or node.words & rules.TAKEN:
-            ends = [one.end for one in jobs]
-            return Held(BUSY, max(ends) if ends and all(ends) else "", tuple(one.number for one in jobs))
+            return Held(BUSY, sentences.latest(jobs), tuple(jobs))
         return Held(IDLE)
 
     # -------------------------------------------------------------------------------------------------- sets of trays
@@ -142,36 +140,36 @@ class Holding:
 
     def needed(self, free: set[str], more: set[str]) -> set[str]:
         """Those of ``more`` that the job needs besides the free ones; what one job or reservation holds is one."""
-        groups: dict[tuple[object, ...], set[str]] = defaultdict(set)
+        groups: dict[tuple[Any, ...], set[str]] = defaultdict(set)
         for name in more:
             groups[self.trays[name].by or (name,)].add(name)
         kept = set(more)
         if len(groups) > _MAX_REDUCED:
             return kept
         # Those that end last are given up first, then those of the blocks that have the fewest free trays.
-        numbers = self.by_block(free)
-        counts, index = self.counts(free | more), {block: at for at, block in enumerate(self.blocks)}
+        numbers, counts = self.by_block(free), self.by_block(free | more)
         order = sorted(
             groups.values(),
             key=lambda names: (min(self.trays[name].until for name in names), -numbers[self.block[min(names)]]),
         )
         for names in reversed(order):
-            fewer = list(counts)
+            fewer = dict(counts)
             for name in names:
-                fewer[index[self.block[name]]] -= 1
-            if names.isdisjoint(self.job.wants) and self.fits(fewer):
+                fewer[self.block[name]] -= 1
+            if names.isdisjoint(self.job.wants) and self.fits(list(fewer.values())):
                 counts, kept = fewer, kept - names
         return kept
 
-    def holders(self, names: Iterable[str]) -> tuple[list[Job], bool]:
-        """The jobs on these trays, the one that ends first at first, and whether there are others to this user."""
+    def jobs(self, names: Iterable[str]) -> tuple[str, str]:
+        """(the jobs on these trays in words, in the order in which they end; when the last ends, empty if unknown)."""
         busy = [self.trays[name].by for name in names if self.trays[name].kind == BUSY]
-        numbers = {number for by in busy for number in by}
-        jobs = [job for job in self.evidence.jobs.values() if job.number in numbers]
-        return sorted(jobs, key=lambda job: job.end), not all(busy)
+        jobs = sorted({job for by in busy for job in by}, key=lambda job: (job.end, job.number))
+        return sentences.named_jobs(jobs, not all(busy)), sentences.latest(jobs) if all(busy) else ""
 
-    def reservations(self, names: Iterable[str]) -> set[str]:
-        return {str(by) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
+    def reservations(self, names: Iterable[str]) -> list[Reservation]:
+        """Those that keep these trays, by name."""
+        found = {one for name in names if self.trays[name].kind == RESERVED for one in self.trays[name].by}
+        return sorted(found, key=lambda one: one.name)
 
     def rivals(self, names: set[str]) -> list[Job]:
         """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
@@ -186,8 +184,8 @@ class Holding:
 
     def minutes_before_reservations(self) -> int:
         """The time limit with which the job would end before a reservation that begins later; 0 for none."""
-        now, names = self.evidence.now, self.reservations(self.of_kind(RESERVED))
-        starts = [one.start for one in self.evidence.reservations if one.start > now and one.name in names]
+        now = self.evidence.now
+        starts = [one.start for one in self.reservations(self.trays) if one.start > now]
         minutes = int(seconds_of(min(starts)) - seconds_of(now)) // 60 - 1 if starts else 0
         return max(0, minutes)
 
@@ -205,16 +203,15 @@ class Holding:
         """At most five lines of evidence: idle, busy, reserved, out of service, in other partitions."""
         total = len(self.trays)
         busy, reserved, out = (self.of_kind(kind) for kind in (BUSY, RESERVED, OUT))
-        ends = [self.trays[name].until for name in busy]
-        jobs = f"busy with {sentences.named_jobs(*self.holders(busy))}"
-        names = sorted(self.reservations(reserved))
+        jobs, end = self.jobs(busy)
+        names = [one.name for one in self.reservations(reserved)]
         spares = " as spares" if all(name.startswith(PREFIX) for name in names) else ""
         kept = f"reserved{spares} by {', '.join(map(clean, names[:3]))}"
         why = tuple(f"{sentences.trays(names)} {state}" for state, names in self.states(out)[:3])
         elsewhere = sum(name not in self.trays for names in self.evidence.blocks.values() for name in names)
         rows = [
             Row("idle", len(self.idle), total, sentences.blocks(self.by_block(self.idle))),
-            Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),
+            Row(f"busy with {jobs}", len(busy), total, sentences.blocks(self.by_block(busy)), end),
             Row(kept, len(reserved), total, (sentences.trays(reserved),)),
             Row("out of service", len(out), total, why),
             Row("more that it may not use (its partition, --nodelist or --exclude)", elsewhere),

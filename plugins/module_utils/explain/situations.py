@@ -270,11 +270,8 @@ def _decide(held: Holding, health: Health, asks: str) -> tuple[str, str, tuple[s
 
 def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tuple[str, str, tuple[str, ...]]:
     """What keeps these trays, all of which the job needs besides the idle ones."""
-    jobs, hidden = held.holders(needed)
-    end = "" if hidden else sentences.latest(jobs)
-    for_jobs = (
-        f"{sentences.named_jobs(jobs, hidden)}, {f'until {when(end)} at the latest' if end else 'without an end'}"
-    )
+    jobs, end = held.jobs(needed)
+    for_jobs = f"{jobs}, {f'until {when(end)} at the latest' if end else 'without an end'}"
     clauses, out = [], needed & held.of_kind(OUT)
     if out:
         state, names = held.states(out)[0]
@@ -283,8 +280,7 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
         more = f" and {count(others, 'other tray is', 'other trays are')} out of service" if others else ""
         todo = f"; {remedy}" if remedy else ""
         clauses.append(f"{sentences.trays(names)} {'is' if len(names) == 1 else 'are'} {state}{more}{todo}")
-    kept = held.reservations(needed)
-    for one in [one for one in held.evidence.reservations if one.name in kept][:2]:
+    for one in held.reservations(needed)[:2]:
         if one.start > held.evidence.now:
             asked = f"its {held.job.minutes} minutes overlap" if held.job.minutes else "it has no time limit before"
             clauses.append(f"{asked} reservation {clean(one.name)}, which begins {when(one.start)}")
@@ -293,7 +289,7 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
             clauses.append(f"reservation {clean(one.name)} keeps {sentences.trays(needed & one.nodes)}{until}")
     if not clauses:
         return JOBS, f"{for_jobs}; {asks}", ()
-    after = f", then for {for_jobs}" if jobs or hidden else ""
+    after = f", then for {for_jobs}" if jobs else ""
     return OPERATOR, f"{asks}, and {'; '.join(clauses)}{after}", tuple(sorted(out))
 
 
