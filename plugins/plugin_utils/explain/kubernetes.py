@@ -163,12 +163,10 @@ class _View:
         self._templates = {name_of(row) for row in snapshot["claim_templates"]}
         self._workloads = {row.get("uid"): one for one in snapshot["workloads"] for row in _rows(one, _OWNERS)}
         self._groups = {name_of(row): row for row in snapshot["pod_groups"]}
-        specs = (mapped(row.get("spec")) for row in snapshot["slices"])
-        self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
-        expected = {*preflight.expected_nodes(snapshot, {}), *self._registered}
+        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
+        expected = {*preflight.expected_nodes(snapshot, {}), *self._channels.registered}
         self._trays = {name_of(node): node for node in snapshot["nodes"] if name_of(node) in expected}
         self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
-        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
         self._users: dict[str, set[str]] = defaultdict(set)
         names = {domains.uid_of(row): name for name, row in self.domains.items()}
         for claim in snapshot["claims"]:
@@ -354,7 +352,7 @@ class _View:
             return OPERATOR, "without a kubelet that reports Ready"
         if taint := node_selection.untolerated(node, tolerations, frozenset()):
             return _CORDONED if value(node, "spec.unschedulable") else (OPERATOR, f"with the taint {taint}")
-        if domain and name not in self._registered:
+        if domain and name not in self._channels.registered:
             return OPERATOR, "without a ResourceSlice of the driver's plugin"
         others = [self._held[one] for one in self._owners.get(name, ()) if domain and one != name_of(domain)]
         # That of a deleted ComputeDomain without a pod is an operator's.
