@@ -32,9 +32,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line
 
-# Tests by sbatch --test-only a question.
-MAX_TESTS = 2
-
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
@@ -102,7 +99,7 @@ def _tested(slurm: Slurm, evidence: Evidence, job: Job, answer: Answer) -> Answe
     """The answer with the first change that slurmctld confirms: for the user's own job, for root in its user's name."""
     me = os.getuid()
     others = [f"--uid={job.uid}"] if me == 0 and job.uid else []
-    for proposal in answer.proposals[:MAX_TESTS] if me in (0, job.uid) and not job.het else ():
+    for proposal in answer.proposals if me in (0, job.uid) and not job.het else ():
         options = [*others, *situations.test_options(job, proposal)]
         done: child.Result = slurm.call("sbatch", *options, timeout=SECONDS)
         change = situations.confirmed(evidence, job, proposal, f"{done.stdout}\n{done.stderr}")

@@ -55,9 +55,9 @@ class Change(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A change that is still to be tested. options: of sbatch, in place of the job's own."""
+    """A change that is still to be tested. option: of sbatch, in place of the job's own."""
 
-    options: tuple[str, ...]
+    option: str
     nodes: int
     note: str = ""
     minutes: int = 0

@@ -205,7 +205,7 @@ def _of_trays(evidence: Evidence, job: Job, health: Health) -> Answer | None:
         return best
     why = f"partition {clean(refused)} refuses it, and this release then keeps it waiting in all of its partitions"
     answer = _answer(job, NEVER, f"{why}; {found[refused].sentence.partition(': ')[2].rstrip('.')}", best.evidence)
-    return answer._replace(proposals=(Proposal((f"--partition={name}",), job.nodes),))
+    return answer._replace(proposals=(Proposal(f"--partition={name}", job.nodes),))
 
 
 def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None:
@@ -231,14 +231,14 @@ def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None
 
 def _broken(job: Job, partition: rules.Partition) -> str:
     """Which limit of the partition the job breaks, in a clause; empty for none."""
-    name, number = clean(partition.name), len(partition.nodes)
+    name = clean(partition.name)
     asked = f"it asks for {count(job.nodes, 'tray')}, and partition {name}"
     if job.nodes > partition.max_nodes:
         return f"{asked} allows {partition.max_nodes} a job (MaxNodes)"
     if job.nodes < partition.min_nodes:
         return f"{asked} begins at {partition.min_nodes} (MinNodes)"
-    if job.nodes > number:
-        return f"{asked} has {number}"
+    if job.nodes > len(partition.nodes):
+        return f"{asked} has {len(partition.nodes)}"
     if partition.minutes is not None and (job.minutes is None or job.minutes > partition.minutes):
         limit = "no time limit" if job.minutes is None else f"{job.minutes} minutes"
         return f"it asks for {limit}, and partition {name} allows {partition.minutes} (MaxTime)"
@@ -294,25 +294,25 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
 
 
 def _proposals(held: Holding, job: Job) -> tuple[Proposal, ...]:
-    """What could start now: smaller segments, less time before a reservation, fewer trays."""
+    """What could start now: smaller segments, less time before a reservation, fewer trays. At most two are tested."""
     counts, found = held.counts(held.idle), []
     if job.wants:
         return ()
     minutes = held.minutes_before_reservations()
     if minutes:
-        found.append(Proposal((f"--time={minutes}",), job.nodes, minutes=minutes))
+        found.append(Proposal(f"--time={minutes}", job.nodes, minutes=minutes))
     if held.base and sum(counts) >= job.nodes > 1:
         top = min(job.segment or job.nodes, held.base + 1)
         segments = (size for size in range(top - 1, 0, -1) if job.nodes % size == 0)
         best = next((size for size in segments if held.fits(counts, segment=size)), 0)
         if best:
             note = f"NVLink then joins {best if best > 1 else 'no'} trays"
-            found.append(Proposal((f"--segment={best}",), job.nodes, note))
+            found.append(Proposal(f"--segment={best}", job.nodes, note))
     step = job.segment or 1
     sizes = range(min(job.nodes - step, sum(counts)) // step * step, 0, -step)
     fewer = next((size for size in sizes if held.fits(counts, size)), 0)
     if fewer:
-        found.append(Proposal((f"--nodes={fewer}",), fewer))
+        found.append(Proposal(f"--nodes={fewer}", fewer))
     return tuple(found[:2])
 
 
@@ -336,7 +336,7 @@ def test_options(job: Job, proposal: Proposal) -> list[str]:
         "time": job.minutes,
     }
     options = [f"--{key}={value}" for key, value in values.items() if value]
-    return ["--test-only", *options, *([] if job.shared else ["--exclusive"]), *proposal.options, "--wrap=true"]
+    return ["--test-only", *options, *([] if job.shared else ["--exclusive"]), proposal.option, "--wrap=true"]
 
 
 def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) -> Change | None:
@@ -351,10 +351,9 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
     if not names <= held.idle or delay > _SOON + added:
         return None
     starts = "could start now, if no job before it takes these trays," if held.rivals(names) else "starts now"
-    fewer = proposal.nodes != job.nodes
-    what = count(proposal.nodes, "tray") if fewer else " ".join(proposal.options)
+    what = count(proposal.nodes, "tray") if proposal.nodes != job.nodes else proposal.option
     note = f"; {proposal.note}" if proposal.note else ""
-    return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {' '.join(proposal.options)}")
+    return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {proposal.option}")
 
 
 def _running(evidence: Evidence, job: Job) -> Answer:

@@ -110,7 +110,7 @@ def test_the_pages_have_answers_of_the_table_and_each_once() -> None:
 
 def test_a_change_counts_only_where_slurmctld_starts_it_on_idle_trays() -> None:
     evidence = evidence_of("forky drained")
-    two, fewer = evidence.jobs[2], Proposal(("--nodes=3",), 3)
+    two, fewer = evidence.jobs[2], Proposal("--nodes=3", 3)
     later = (datetime.fromisoformat(evidence.now) + timedelta(minutes=30)).isoformat()
     printed = f"sbatch: Job 3 to start at {later} a using 12 processors on nodes r01t[01,03-04] in partition gpu"
     change = situations.confirmed(evidence, two, fewer, printed)
@@ -223,7 +223,7 @@ def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
         "Job 2 can never start: partition gold refuses it, and this release then keeps it waiting in all of its"
         " partitions; it asks for 4 trays, and partition gold allows 2 a job (MaxNodes)."
     )
-    assert answer.proposals == (Proposal(("--partition=gpu",), 4),)
+    assert answer.proposals == (Proposal("--partition=gpu", 4),)
     # Slurm places a job in one of its partitions, not over them.
     halves = {name: Partition(name, tuple(EIGHT[name])) for name in EIGHT}
     evidence = cluster(job(2, nodes=5, partitions=("r01", "r02")), partitions=halves)
