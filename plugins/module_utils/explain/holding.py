@@ -35,11 +35,10 @@ CLAIMS = re.compile(r"Resources|ReqNodeNotAvail|Nodes required for job|.*topolog
 _MAX_REDUCED = 400
 
 
-def is_away(node: Node | None) -> bool:
+def is_away(node: Node) -> bool:
     """Whether a tray runs no new job, in a reservation or not; one that powers up answers later."""
-    words = frozenset(("UNKNOWN",)) if node is None else node.words
-    away = words & (rules.UNAVAILABLE - {"MAINTENANCE", "RESERVED"})
-    return bool(away) and not (away == {"NOT_RESPONDING"} and bool(words & _STARTING))
+    away = node.words & (rules.UNAVAILABLE - {"MAINTENANCE", "RESERVED"})
+    return bool(away) and not (away == {"NOT_RESPONDING"} and bool(node.words & _STARTING))
 
 
 class Held(NamedTuple):

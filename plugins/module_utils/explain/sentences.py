@@ -89,10 +89,6 @@ def when(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
-def until(end: str) -> str:
-    return f"until {when(end)}" if end else "without an end"
-
-
 def trays(names: Iterable[str], limit: int = 6) -> str:
     """Names of trays: folded, or counted where that is long."""
     names = list(names)
@@ -173,7 +169,7 @@ def text(answer: Answer, notes: Sequence[str] = ()) -> str:
 def _line(row: Row) -> str:
     number = str(row.count) if row.of is None else f"{row.count} of {row.of}"
     names = f" ({summarize(row.names, 6)})" if row.names else ""
-    return f"{number} {row.what}{names}{f' {until(row.until)}' if row.until else ''}"
+    return f"{number} {row.what}{names}{f' until {when(row.until)}' if row.until else ''}"
 
 
 def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:

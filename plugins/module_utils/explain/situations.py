@@ -166,7 +166,8 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
             row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
-            why = f"{jobs}, {sentences.until(end)}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
+            until = f"until {when(end)}" if end else "without an end"
+            why = f"{jobs}, {until}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
             return _answer(job, JOBS, why, [row])
     return None
 
@@ -368,7 +369,7 @@ def _running(evidence: Evidence, job: Job) -> Answer:
         inside = f" of block {clean(next(iter(number)))}" if blocks and number else ""
         if len(number) > 1:
             inside = f" of blocks {', '.join(map(clean, sorted(number)))}, which are one clique"
-        until = f", {sentences.until(job.end)}" if job.end else ""
+        until = f", until {when(job.end)}" if job.end else ""
         return Answer("job", job.shown, NOTHING, f"{where}{inside}{until}.")
     tasks = job.tasks // len(job.names) if job.tasks % len(job.names) == 0 else 0
     ends = [
