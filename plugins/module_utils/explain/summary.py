@@ -50,4 +50,4 @@ def _read(path: str, part: str) -> dict[str, Any]:
             document = json.load(file)
     except (OSError, ValueError):
         return {}
-    return document[part] if document.get("schema_version") == SCHEMA_VERSION else {}
+    return dict(document[part]) if document.get("schema_version") == SCHEMA_VERSION else {}
