@@ -139,9 +139,10 @@ class Holding:
 
     def needed(self, free: set[str], more: set[str]) -> set[str]:
         """Those of ``more`` that the job needs besides the free ones; what one job or reservation holds is one."""
-        groups: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+        groups: dict[tuple[object, ...], set[str]] = defaultdict(set)
         for name in more:
-            groups[self.trays[name].by or (name,)].add(name)
+            # Not by the jobs themselves: to hash one takes as long as it has trays.
+            groups[tuple(map(id, self.trays[name].by)) or (name,)].add(name)
         kept = set(more)
         if len(groups) > _MAX_REDUCED:
             return kept
@@ -162,7 +163,8 @@ class Holding:
     def jobs(self, names: Iterable[str]) -> tuple[str, str]:
         """(the jobs on these trays in words, in the order in which they end; when the last ends, empty if unknown)."""
         busy = [self.trays[name].by for name in names if self.trays[name].kind == BUSY]
-        jobs = sorted({job for by in busy for job in by}, key=lambda job: (job.end, job.number))
+        by_number = {job.number: job for by in busy for job in by}
+        jobs = sorted(by_number.values(), key=lambda job: (job.end, job.number))
         return sentences.named_jobs(jobs, not all(busy)), sentences.latest(jobs) if all(busy) else ""
 
     def reservations(self, names: Iterable[str]) -> list[Reservation]:
