@@ -48,7 +48,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     seconds_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Health
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -412,7 +412,7 @@ def of_segment(evidence: Evidence, size: int, partition: str = "", health: Healt
     if not held.base:
         raise QuestionError(f"Slurm shows no blocks for partition {where}: a segment has no meaning there.")
     counts = held.by_block(held.idle)
-    number = sum(free // size for free in counts.values())
+    number = placement.segments(counts.values(), size)
     what = f"A segment of {size} in {where}"
     if held.base < size:
         why = f"the base block has {count(held.base, 'tray')}, and Slurm refuses a larger --segment or does not keep it"
