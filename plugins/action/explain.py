@@ -44,7 +44,8 @@ class ActionModule(steps.SteppedAction):
         path = absolute(options["path"]) if options["path"] else None
         storage.check_output("path", {"path": path, "fabric_file": options["fabric_file"]}, b'"waits_for":')
         subject, of_job = options["pod"] or options["compute_domain"], options["job"] or options["segment"]
-        if sum(map(bool, (of_job, options["tray"], options["pod"], options["compute_domain"]))) > 1:
+        questions = sum(map(bool, (of_job, options["tray"], options["pod"], options["compute_domain"])))
+        if questions > 1 or (options["partition"] and not questions):
             raise AnsibleActionFail("explain: ask one question: a job, a tray, a segment, a pod or a ComputeDomain.")
         if subject and not _OBJECT.fullmatch(subject):
             raise AnsibleActionFail(f"explain: {shown(subject)} is no NAMESPACE/NAME, such as default/train-0.")
