@@ -43,13 +43,14 @@ class ActionModule(steps.SteppedAction):
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
         path = absolute(options["path"]) if options["path"] else None
         storage.check_output("path", {"path": path, "fabric_file": options["fabric_file"]}, b'"waits_for":')
-        subject, of_slurm = options["pod"] or options["compute_domain"], bool(options["job"] or options["segment"])
-        if sum(map(bool, (of_slurm, options["tray"], options["pod"], options["compute_domain"]))) > 1:
+        subject, of_job = options["pod"] or options["compute_domain"], options["job"] or options["segment"]
+        questions = sum(map(bool, (of_job, options["tray"], options["pod"], options["compute_domain"])))
+        if questions > 1 or (options["partition"] and not questions):
             raise AnsibleActionFail("explain: ask one question: a job, a tray, a segment, a pod or a ComputeDomain.")
         if subject and not _OBJECT.fullmatch(subject):
             raise AnsibleActionFail(f"explain: {shown(subject)} is no NAMESPACE/NAME, such as default/train-0.")
-        of_slurm = of_slurm or bool(options["tray"])
-        asks_slurm, asks_cluster = options["slurm"] and not subject, options["kubeconfig"] and not of_slurm
+        asks_slurm = options["slurm"] and not subject
+        asks_cluster = options["kubeconfig"] and not of_job and not options["tray"]
         if not asks_slurm and not asks_cluster:
             raise AnsibleActionFail(f"explain: {_NOTHING}.")
         result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
@@ -63,15 +64,12 @@ class ActionModule(steps.SteppedAction):
         return result
 
     def _ask(self) -> Result:
-        answer = self.step("explain", self._question())
-        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
-
-    def _question(self) -> Arguments:
         options = self.options
         fabric, known = _health(options, "slurm_node")
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
-        return {**asked, "tray": tray, "pending": not any((*asked.values(), tray)), "health": known}
+        answer = self.step("explain", {**asked, "tray": tray, "health": known})
+        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
 
 
 def _health(options: Arguments, name: str) -> tuple[Fabric, health.Health]:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import os
-import time
 
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_render import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.environment import collection_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import json_file
@@ -121,7 +121,7 @@ def _context(options: Arguments, fabric: model.Fabric) -> RenderContext:
     at = found["checked_at"] if found and shown is not None else ""
     if options["scontrol"] is not None:
         shown = node_states.of_scontrol(options["scontrol"], fabric)
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        at = rfc3339()
     if unknown := [name for name in options["without"] if name not in fabric.trays]:
         raise RenderError(f"without: {unknown[0]!r} is no tray of the fabric file; name trays that it has")
     return RenderContext(

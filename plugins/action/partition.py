@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from dataclasses import replace
 
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339
 from ansible_collections.rackscale.nvlink.plugins.modules.partition import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
@@ -70,7 +70,7 @@ class ActionModule(ControllerAction):
         data = fabric_file.read_signed(self.path)
         self.fabric, self.base = fabric_file.parse(data, self.path), fabric_file.digest(data)
         domains = options["domains"] or [*self.fabric.domains]
-        self.changes = Changes(self.fabric, journals(self.path, domains, folder, _now), options["by"])
+        self.changes = Changes(self.fabric, journals(self.path, domains, folder, rfc3339), options["by"])
         with self.changes.unmarked_by_failure(os.getppid(), options["state"], options["step"]):
             return dict(getattr(self, f"_{options['state']}")())
 
@@ -112,7 +112,7 @@ class ActionModule(ControllerAction):
         plans, sha256, base, rollback = (self.options[name] for name in ("plans", "sha256", "base", "rollback"))
         if base not in (None, self.base):
             raise PartitionError(f"{self.path} has changed since the plan; plan again")
-        self.changes.confirm(plans, sha256, rollback, _now(), os.getppid(), self.marks)
+        self.changes.confirm(plans, sha256, rollback, rfc3339(), os.getppid(), self.marks)
         return {"changed": True, "trays": self.changes.affected(), "imex_owner": self.changes.imex_owner}
 
     def _begun(self) -> Result:
@@ -139,7 +139,7 @@ class ActionModule(ControllerAction):
         options, trays = self.options, self.changes.affected("gpus")
         if problem := partition_answers.in_service(self._seen(), trays, options["scontrol"] is not None):
             self.changes.end("gpus", problem)
-        said = self.changes.switch(lambda domain: self._primary(domain)[0], options["wait"], display.display, _now())
+        said = self.changes.switch(lambda domain: self._primary(domain)[0], options["wait"], display.display, rfc3339())
         return {"changed": True, "text": said}
 
     def _agreed(self) -> Result:
@@ -165,7 +165,3 @@ class ActionModule(ControllerAction):
 
     def _reports(self, trays: Iterable[str]) -> dict[str, tray_report.TrayReport]:
         return partition_answers.reports(trays, self.hosts.variables, self.options["registered"][0])
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

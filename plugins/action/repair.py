@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Mapping
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339
 from ansible_collections.rackscale.nvlink.plugins.modules.repair import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import tray_evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
@@ -42,12 +42,13 @@ class ActionModule(ControllerAction):
         options, self.hosts = self.options, task_vars["hostvars"]
         self.path = fabric_file.required(options["fabric_file"])
         self.fabric = fabric_file.load(self.path)
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339()
         path = ledger.path(self.path, options["state_dir"])
         self.record = Record(path, self.fabric, now, self._task.check_mode)
         shown = options["scontrol"]
         self.nodes = None if shown is None else node_states.of_scontrol(shown, self.fabric)
-        return dict(getattr(self, f"_{options['state']}")())
+        states = {"planned": self._planned, "begun": self._begun, "ended": self._ended, "reported": self._reported}
+        return states[options["state"]]()
 
     def _planned(self) -> Result:
         options, record, own = self.options, self.record, os.getppid()

@@ -15,6 +15,7 @@ from ansible import constants
 from ansible.inventory.manager import InventoryManager
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     acknowledging,
@@ -50,7 +51,7 @@ class ActionModule(ControllerAction):
 
     def act(self, task_vars: Variables) -> Result:
         _validation, options = self.validate_argument_spec(argument_spec=OPTIONS)
-        state, now = options["state"], _now()
+        state, now = options["state"], rfc3339()
         if state == "checked":
             return {}
         if state == "acknowledged":
@@ -136,7 +137,3 @@ class ActionModule(ControllerAction):
 
 def _folder() -> str:
     return str(constants.DEFAULT_LOCAL_TMP)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from ansible.utils.vars import isidentifier, load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import summary
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, rfc3339
 from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
@@ -61,7 +60,7 @@ class ActionModule(ControllerAction):
         known = hosts.Hosts(task_vars.get("hostvars"), self.evaluate)
         results = self._read(options, known) if options["tray_reading"] == "ssh" and not options["quick"] else None
         reports = read_evidence.reports(options, known, results)
-        now = _now()
+        now = rfc3339()
         evidence = read_evidence.read(fabric, options, reports, now, last, is_found, known)
         verdict = verify.verify(evidence, now)
         sick = health.of_failures(verdict["failures"], now, mapped(last.get("health")))
@@ -92,10 +91,6 @@ def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:

@@ -52,7 +52,7 @@ from ansible import context
 from ansible.playbook.block import Block
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import bounded, count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import outcomes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal, natural_sorted
@@ -250,7 +250,7 @@ class CallbackModule(CallbackBase):
             for (task, text), hosts in self._differences.items()
         )
         for names, texts in texts_of.items():
-            lines = [line for text in texts for line in _bounded(text.splitlines())]
+            lines = [line for text in texts for line in bounded(text.splitlines(), MAX_DIFFERENCE, "line")]
             self._print("\n".join([f"  {names}", *(f"    {line}".rstrip() for line in lines)]))
         for task, hosts_of in self._messages.items():
             self._causes += [f"{task}: {lines[0]}" for outcome, lines in hosts_of if outcome in outcomes.ERRORS]
@@ -293,11 +293,6 @@ def _cleaned(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     return {key: printable(text) if isinstance(text, str) else text for key, text in entry.items()}
-
-
-def _bounded(lines: list[str]) -> list[str]:
-    more = len(lines) - MAX_DIFFERENCE
-    return [*lines[:MAX_DIFFERENCE], f"and {count(more, 'more line')}"] if more > 0 else lines
 
 
 def _printed(result: Any) -> list[str]:

@@ -429,7 +429,6 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -440,7 +439,7 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructa
 from ansible.template import trust_as_template
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
@@ -595,7 +594,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import overlay
 
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = rfc3339()
         merged = self._observe(live_options, known[0] if known else None, now, path, cache)
         for row in merged.findings:
             self.display.warning(row["message"])

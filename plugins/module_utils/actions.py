@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line, shortened
 
 MAX_ACTIONS, MAX_LENGTH = 100, 400
 """Actions of a result, besides the line that counts the others; characters of one."""
@@ -29,7 +29,7 @@ def begin() -> None:
 def record(*texts: str) -> None:
     """Add what was done, each as one printable line."""
     for text in texts:
-        _done.append(shortened("".join(char if char.isprintable() else " " for char in text), MAX_LENGTH))
+        _done.append(shortened(one_line(text), MAX_LENGTH))
 
 
 def done() -> list[str]:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line
+
 # A page has megabytes of the other characters.
 _UNUSUAL = re.compile(r"[^\n\t -~]")
 
@@ -17,7 +19,7 @@ def sentence(message: Any, limit: int = 200) -> str:
     """Clean an external text for a message: one line, printable, no template, at most `limit` characters."""
     if not isinstance(message, str):
         return ""
-    line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())
+    line = " ".join(one_line(message[:1000]).split())
     line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
     return (line if len(line) <= limit else f"{line[: limit - 3]}...").rstrip(".")
 
@@ -38,7 +40,7 @@ def like_group(where: str, tray: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text of several lines without control characters, which would move the cursor of a terminal."""
+    """A text of several lines without control characters, which move a terminal's cursor and which XML excludes."""
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else " ", text)
 
 

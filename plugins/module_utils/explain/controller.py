@@ -10,18 +10,13 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import program, sentences, situations
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Change
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
-    Evidence,
-    Job,
-    time_of,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import TestJob
@@ -33,8 +28,8 @@ _MAX_JOBS = 8
 
 
 def step(slurm: Slurm, conf_dir: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer as document and lines: job, segment, partition, tray, pending, and health."""
-    evidence, asked = Evidence(time_of(time.time())), argparse.Namespace(**question)
+    """The answer as document and lines: job, segment, partition, tray, and health."""
+    evidence, asked = Evidence(), argparse.Namespace(**question)
     answer = program.ask(slurm, evidence, asked, asked.health)
     job, out = _waits_for(evidence, asked, answer.out)
     if job is not None and out and answer.change is None:
@@ -60,9 +55,9 @@ def _waits_for(
 
 def _when_back(slurm: Slurm, conf_dir: str, evidence: Evidence, job: Job, out: tuple[str, ...]) -> Change | None:
     """Whether these trays start the job, by a slurmctld in a sandbox where all are idle."""
-    name = next(name for name in job.partitions if evidence.partitions[name].nodes.issuperset(out))
+    name = next(name for name in job.partitions if set(out).issubset(evidence.partitions[name].nodes))
     held = Holding(evidence, job._replace(partitions=(name,)))
-    away = tuple(sorted(held.trays.keys() - held.idle() - set(out)))
+    away = tuple(sorted(held.trays.keys() - held.idle - set(out)))
     test = TestJob("site", job.nodes, name, job.segment or 0, trays=job.wants, without=away)
     blocks = tuple(scontrol.Block(block, trays) for block, trays in evidence.blocks.items())
     topology = scontrol.Topology(blocks=blocks, block_sizes=evidence.sizes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain import sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences import Row, clean
@@ -35,19 +35,18 @@ CLAIMS = re.compile(r"Resources|ReqNodeNotAvail|Nodes required for job|.*topolog
 _MAX_REDUCED = 400
 
 
-def is_away(node: Node | None) -> bool:
+def is_away(node: Node) -> bool:
     """Whether a tray runs no new job, in a reservation or not; one that powers up answers later."""
-    words = frozenset(("UNKNOWN",)) if node is None else node.words
-    away = words & (rules.UNAVAILABLE - {"MAINTENANCE", "RESERVED"})
-    return bool(away) and not (away == {"NOT_RESPONDING"} and bool(words & _STARTING))
+    away = node.words & (rules.UNAVAILABLE - {"MAINTENANCE", "RESERVED"})
+    return bool(away) and not (away == {"NOT_RESPONDING"} and bool(node.words & _STARTING))
 
 
 class Held(NamedTuple):
-    """A tray: what holds it, until when (empty: no end), and the numbers of its jobs or the reservation's name."""
+    """A tray: what holds it, until when (empty: no end), and its jobs or the reservation."""
 
     kind: str
     until: str = ""
-    by: tuple[object, ...] = ()
+    by: tuple[Any, ...] = ()
 
 
 class Holding:
@@ -56,7 +55,8 @@ class Holding:
     def __init__(self, evidence: Evidence, job: Job) -> None:
         self.evidence, self.job = evidence, job
         mine = [one for one in evidence.reservations if one.name == job.reservation]
-        members = frozenset().union(*(one.nodes for one in mine)) or evidence.partitions[job.partitions[0]].nodes
+        of_partition = evidence.partitions[job.partitions[0]].nodes
+        members = frozenset().union(*(one.nodes for one in mine)) or frozenset(of_partition)
         if job.wants and len(job.wants) >= job.nodes:
             members &= frozenset(job.wants)
         usable = members.difference(job.without)
@@ -73,6 +73,7 @@ class Holding:
                     on[name].append(one)
         kept = self._kept()
         self.trays = {name: self._held(name, on.get(name, ()), kept.get(name)) for name in self.block}
+        self.idle = self.of_kind(IDLE)
 
     def _kept(self) -> dict[str, Reservation]:
         """Tray -> the reservation that keeps this job from it: one that is active, or begins before the job ends."""
@@ -84,25 +85,20 @@ class Holding:
                 found.update(dict.fromkeys(one.nodes, one))
         return found
 
-    def _held(self, name: str, jobs: Iterable[Job], kept: Reservation | None) -> Held:
+    def _held(self, name: str, jobs: Sequence[Job], kept: Reservation | None) -> Held:
         node = self.evidence.trays.get(name)
         if node is None or is_away(node):
             return Held(OUT)
         if kept is not None:
-            return Held(RESERVED, kept.end, (kept.name,))
-        jobs = list(jobs)
+            return Held(RESERVED, kept.end, (kept,))
         if jobs or node.words & rules.TAKEN:
-            ends = [one.end for one in jobs]
-            return Held(BUSY, max(ends) if ends and all(ends) else "", tuple(one.number for one in jobs))
+            return Held(BUSY, sentences.latest(jobs), tuple(jobs))
         return Held(IDLE)
 
     # -------------------------------------------------------------------------------------------------- sets of trays
 
     def of_kind(self, kind: str) -> set[str]:
         return {name for name, held in self.trays.items() if held.kind == kind}
-
-    def idle(self) -> set[str]:
-        return self.of_kind(IDLE)
 
     def timed(self) -> set[str]:
         """Those whose job or reservation has an end."""
@@ -131,12 +127,11 @@ class Holding:
 
     def earliest_end(self) -> str:
         """When as many jobs and reservations have ended that Slurm can place the job; empty where that is not known."""
-        idle = self.idle()
         ends = sorted({self.trays[name].until for name in self.timed()})
         low, high = 0, len(ends)
         while low < high:
             middle = (low + high) // 2
-            if self.places(idle | self.ended_by(ends[middle])):
+            if self.places(self.idle | self.ended_by(ends[middle])):
                 high = middle
             else:
                 low = middle + 1
@@ -146,50 +141,52 @@ class Holding:
         """Those of ``more`` that the job needs besides the free ones; what one job or reservation holds is one."""
         groups: dict[tuple[object, ...], set[str]] = defaultdict(set)
         for name in more:
-            groups[self.trays[name].by or (name,)].add(name)
+            # Not by the jobs themselves: to hash one takes as long as it has trays.
+            groups[tuple(map(id, self.trays[name].by)) or (name,)].add(name)
         kept = set(more)
         if len(groups) > _MAX_REDUCED:
             return kept
         # Those that end last are given up first, then those of the blocks that have the fewest free trays.
-        numbers = self.by_block(free)
-        counts, index = self.counts(free | more), {block: at for at, block in enumerate(self.blocks)}
+        numbers, counts = self.by_block(free), self.by_block(free | more)
         order = sorted(
             groups.values(),
             key=lambda names: (min(self.trays[name].until for name in names), -numbers[self.block[min(names)]]),
         )
         for names in reversed(order):
-            fewer = list(counts)
+            fewer = dict(counts)
             for name in names:
-                fewer[index[self.block[name]]] -= 1
-            if names.isdisjoint(self.job.wants) and self.fits(fewer):
+                fewer[self.block[name]] -= 1
+            if names.isdisjoint(self.job.wants) and self.fits(list(fewer.values())):
                 counts, kept = fewer, kept - names
         return kept
 
-    def holders(self, names: Iterable[str]) -> tuple[list[Job], bool]:
-        """The jobs on these trays, the one that ends first at first, and whether there are others to this user."""
+    def jobs(self, names: Iterable[str]) -> tuple[str, str]:
+        """(the jobs on these trays in words, in the order in which they end; when the last ends, empty if unknown)."""
         busy = [self.trays[name].by for name in names if self.trays[name].kind == BUSY]
-        numbers = {number for by in busy for number in by}
-        jobs = [job for job in self.evidence.jobs.values() if job.number in numbers]
-        return sorted(jobs, key=lambda job: job.end), not all(busy)
+        by_number = {job.number: job for by in busy for job in by}
+        jobs = sorted(by_number.values(), key=lambda job: (job.end, job.number))
+        return sentences.named_jobs(jobs, not all(busy)), sentences.latest(jobs) if all(busy) else ""
 
-    def reservations(self, names: Iterable[str]) -> set[str]:
-        return {clean(str(by)) for name in names if self.trays[name].kind == RESERVED for by in self.trays[name].by}
+    def reservations(self, names: Iterable[str]) -> list[Reservation]:
+        """Those that keep these trays, by name."""
+        found = {one for name in names if self.trays[name].kind == RESERVED for one in self.trays[name].by}
+        return sorted(found, key=lambda one: one.name)
 
     def rivals(self, names: set[str]) -> list[Job]:
         """The pending jobs before this one that may take these trays; one that is held or has to wait may not."""
         me, found = self.job, []
+        near = {one.name for one in self.evidence.partitions.values() if not names.isdisjoint(one.nodes)}
         for job in self.evidence.jobs.values():
             ranks = [(one.state == EXPEDITING, one.priority, -one.number) for one in (job, me)]
-            if not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason):
-                partitions = (self.evidence.partitions.get(name) for name in job.partitions)
-                if any(one is not None and names & one.nodes for one in partitions):
-                    found.append(job)
+            is_first = not job.active and job.priority and ranks[0] > ranks[1] and CLAIMS.match(job.reason)
+            if is_first and not near.isdisjoint(job.partitions):
+                found.append(job)
         return found
 
     def minutes_before_reservations(self) -> int:
         """The time limit with which the job would end before a reservation that begins later; 0 for none."""
-        now, names = self.evidence.now, self.reservations(self.of_kind(RESERVED))
-        starts = [one.start for one in self.evidence.reservations if one.start > now and clean(one.name) in names]
+        now = self.evidence.now
+        starts = [one.start for one in self.reservations(self.trays) if one.start > now]
         minutes = int(seconds_of(min(starts)) - seconds_of(now)) // 60 - 1 if starts else 0
         return max(0, minutes)
 
@@ -207,15 +204,15 @@ class Holding:
         """At most five lines of evidence: idle, busy, reserved, out of service, in other partitions."""
         total = len(self.trays)
         busy, reserved, out = (self.of_kind(kind) for kind in (BUSY, RESERVED, OUT))
-        ends = [self.trays[name].until for name in busy]
-        jobs = f"busy with {sentences.named_jobs(*self.holders(busy))}"
-        spares = all(name.startswith(PREFIX) for name in self.reservations(reserved))
-        kept = f"reserved{' as spares' if spares else ''} by {', '.join(sorted(self.reservations(reserved))[:3])}"
+        jobs, end = self.jobs(busy)
+        names = [one.name for one in self.reservations(reserved)]
+        spares = " as spares" if all(name.startswith(PREFIX) for name in names) else ""
+        kept = f"reserved{spares} by {', '.join(map(clean, names[:3]))}"
         why = tuple(f"{sentences.trays(names)} {state}" for state, names in self.states(out)[:3])
         elsewhere = sum(name not in self.trays for names in self.evidence.blocks.values() for name in names)
         rows = [
-            Row("idle", len(self.idle()), total, sentences.blocks(self.by_block(self.idle()))),
-            Row(jobs, len(busy), total, sentences.blocks(self.by_block(busy)), max(ends) if ends and all(ends) else ""),
+            Row("idle", len(self.idle), total, sentences.blocks(self.by_block(self.idle))),
+            Row(f"busy with {jobs}", len(busy), total, sentences.blocks(self.by_block(busy)), end),
             Row(kept, len(reserved), total, (sentences.trays(reserved),)),
             Row("out of service", len(out), total, why),
             Row("more that it may not use (its partition, --nodelist or --exclude)", elsewhere),

@@ -13,9 +13,9 @@ It changes nothing and needs no root: it reads what squeue, sinfo and scontrol p
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
@@ -28,12 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     Job,
     down_in_file,
     read,
-    time_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-
-# Tests by sbatch --test-only a question.
-MAX_TESTS = 2
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import one_line
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,15 +54,17 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if sum(map(bool, questions)) != 1 or (options.segment is not None and options.segment < 1):
         made.error("ask one question: a job's ID, --segment N, --tray NAME or --pending")
     slurm = Slurm(timeout=SECONDS, conf_dir=os.path.dirname(environ.get("SLURM_CONF", "")))
-    evidence = Evidence(time_of(time.time()), cliques=summary.blocks(), clique_of=summary.clique_of())
+    evidence = Evidence(in_summary=summary.blocks())
     try:
         answer = ask(slurm, evidence, options, summary.health())
     except NvlinkError as error:
-        sys.stderr.write(f"nvlink-explain: {sentences.clean_line(str(error))}\n")
+        sys.stderr.write(f"nvlink-explain: {one_line(str(error))}\n")
         return 1
-    form = sentences.printed if options.json else sentences.text
+    text = sentences.text(answer, evidence.missing)
+    if options.json:
+        text = json.dumps(sentences.as_dict(answer, evidence.missing), indent=1) + "\n"
     # A reason may have characters that this terminal's encoding lacks.
-    sys.stdout.buffer.write(form(answer, evidence.missing).encode(sys.stdout.encoding or "utf-8", "replace"))
+    sys.stdout.buffer.write(text.encode(sys.stdout.encoding or "utf-8", "replace"))
     return 0
 
 
@@ -89,18 +88,18 @@ def ask(slurm: Slurm, evidence: Evidence, options: argparse.Namespace, health: s
         read(slurm, evidence, ("blocks",), *topology)
     if options.tray:
         return situations.of_tray(evidence, options.tray, health)
-    if options.pending:
-        return situations.of_queue(evidence, health)
-    if job is None:
+    if job is not None:
+        return _tested(slurm, evidence, job, situations.of_job(evidence, job, health))
+    if options.segment:
         return situations.of_segment(evidence, options.segment, options.partition, health)
-    return _tested(slurm, evidence, job, situations.of_job(evidence, job, health))
+    return situations.of_queue(evidence, health)
 
 
 def _tested(slurm: Slurm, evidence: Evidence, job: Job, answer: Answer) -> Answer:
     """The answer with the first change that slurmctld confirms: for the user's own job, for root in its user's name."""
     me = os.getuid()
     others = [f"--uid={job.uid}"] if me == 0 and job.uid else []
-    for proposal in answer.proposals[:MAX_TESTS] if me in (0, job.uid) and not job.het else ():
+    for proposal in answer.proposals if me in (0, job.uid) and not job.het else ():
         options = [*others, *situations.test_options(job, proposal)]
         done: child.Result = slurm.call("sbatch", *options, timeout=SECONDS)
         change = situations.confirmed(evidence, job, proposal, f"{done.stdout}\n{done.stderr}")

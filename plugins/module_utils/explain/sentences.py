@@ -9,7 +9,6 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import EXPEDITING, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, shortened, summarize
 
 SCHEMA_VERSION = 1
 JOBS, OPERATOR, NEVER, SLURM, NOTHING = "jobs", "operator", "never", "slurm", "nothing"
@@ -56,9 +55,9 @@ class Change(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A change that is still to be tested. options: of sbatch, in place of the job's own."""
+    """A change that is still to be tested. option: of sbatch, in place of the job's own."""
 
-    options: tuple[str, ...]
+    option: str
     nodes: int
     note: str = ""
     minutes: int = 0
@@ -82,17 +81,12 @@ class Answer(NamedTuple):
 
 def clean(words: str) -> str:
     """A text of a user or an operator as part of one line: no control characters, none that turn the direction."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in words[:1000]).split())
-    return shortened(line, MAX_WORDS)
+    return shortened(" ".join(one_line(words[:1000]).split()), MAX_WORDS)
 
 
 def when(time: str) -> str:
     """An ISO time to the minute."""
     return time[:16].replace("T", " ")
-
-
-def until(end: str) -> str:
-    return f"until {when(end)}" if end else "without an end"
 
 
 def trays(names: Iterable[str], limit: int = 6) -> str:
@@ -136,8 +130,25 @@ def request(nodes: int, segment: int | None, base: int) -> str:
 def named_jobs(jobs: Iterable[Job], hidden: bool = False) -> str:
     """``job 7 of kim``, or counted. hidden: whether there are others, which this user may not see."""
     rows = ((job, " (expedited requeue)" if job.state == EXPEDITING else "") for job in jobs)
-    names = [f"job {clean(job.shown)} of {clean(job.user)}{expedited}" for job, expedited in rows]
+    names = [f"job {job.shown} of {clean(job.user)}{expedited}" for job, expedited in rows]
     return summarize([*names, *(["jobs that you may not see"] if hidden else [])], 3)
+
+
+def counted(
+    causes: Mapping[tuple[str, str], Sequence[str]], words: Mapping[str, str], named: int | None = None
+) -> tuple[str, tuple[Row, ...]]:
+    """(waits_for of the most frequent cause, the rows), of waits_for and its cause -> what waits.
+
+    words: as WORDS. named: how many of a row are named, None for all.
+    """
+    total = sum(map(len, causes.values()))
+    ranked = sorted(causes.items(), key=lambda one: (-len(one[1]), one[0][0] == SLURM, one[0]))
+    # The plural of the verb.
+    rows = (
+        Row(f"{words[word].replace('s ', ' ', 1)}: {why}", len(names), total, tuple(names[:named]))
+        for (word, why), names in ranked
+    )
+    return ranked[0][0][0] if ranked else NOTHING, tuple(rows)
 
 
 def latest(jobs: Iterable[Job]) -> str:
@@ -152,17 +163,13 @@ def text(answer: Answer, notes: Sequence[str] = ()) -> str:
     if answer.change is not None:
         lines.append(f"{answer.change.sentence.rstrip('.')} ({answer.change.confirmed_by}).")
     lines += [f"Not known: {note}." for note in notes]
-    return "".join(f"{clean_line(line)}\n" for line in lines)
-
-
-def clean_line(line: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in line)
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _line(row: Row) -> str:
     number = str(row.count) if row.of is None else f"{row.count} of {row.of}"
     names = f" ({summarize(row.names, 6)})" if row.names else ""
-    return f"{number} {row.what}{names}{f' {until(row.until)}' if row.until else ''}"
+    return f"{number} {row.what}{names}{f' until {when(row.until)}' if row.until else ''}"
 
 
 def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
@@ -173,13 +180,8 @@ def as_dict(answer: Answer, notes: Sequence[str] = ()) -> dict[str, Any]:
         "kind": answer.kind,
         "subject": answer.subject,
         "waits_for": answer.waits_for,
-        "sentence": clean_line(answer.sentence),
+        "sentence": one_line(answer.sentence),
         "evidence": rows[:MAX_ROWS],
         "change": None if answer.change is None else answer.change._asdict(),
         "unknown": list(notes),
     }
-
-
-def printed(answer: Answer, notes: Sequence[str] = ()) -> str:
-    """as_dict() as a file has it."""
-    return json.dumps(as_dict(answer, notes), indent=1) + "\n"

@@ -45,10 +45,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evi
     Evidence,
     Job,
     Limit,
-    Partition,
     seconds_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Health
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import OURS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import names_of
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -72,24 +72,21 @@ class QuestionError(NvlinkError):
 
 def find(evidence: Evidence, words: str) -> Job:
     """The job of that ID, in one of Slurm's forms: 1234, 1234_5, 1234+1."""
-    jobs = evidence.jobs.values()
-    number = int(words) if words.isdecimal() else 0
-    found = evidence.jobs.get(number) or next((job for job in jobs if job.shown == words), None)
-    # The waiting tasks of an array are one row, 1234_[5-9%2], which ends in dots where it is long.
-    array, _line, task = words.partition("_")
-    for job in jobs if found is None else ():
+    jobs, (array, _line, task) = evidence.jobs.values(), words.partition("_")
+    for job in jobs:
+        if words in (str(job.number), job.shown):
+            return job
+    for job in jobs:
+        # The waiting tasks of an array are one row, 1234_[5-9%2], which ends in dots where it is long.
         name, _bracket, tasks = job.shown.partition("_")
         listed = names_of(re.sub(r"%\d+", "", tasks)) if "..." not in tasks else [task]
         if name == array and (not task or task in listed):
-            found = job
-    if found is None and not words[:1].isdecimal():
+            return job
+    if not words[:1].isdecimal():
         raise QuestionError(f"{clean(words)} is no job ID, which is a number such as 4711.")
-    if found is None:
-        hides = "jobs" in evidence.settings.get("privatedata", "")
-        more = ", or PrivateData hides it from you" if hides else ""
-        where = f"the queue of cluster {clean(evidence.settings.get('clustername', ''))}"
-        raise QuestionError(f"There is no job {clean(words)} in {where}: it has ended (sacct -j shows it){more}.")
-    return found
+    more = ", or PrivateData hides it from you" if "jobs" in evidence.settings.get("privatedata", "") else ""
+    where = f"the queue of cluster {clean(evidence.settings.get('clustername', ''))}"
+    raise QuestionError(f"There is no job {clean(words)} in {where}: it has ended (sacct -j shows it){more}.")
 
 
 def of_job(evidence: Evidence, job: Job, health: Health | None = None) -> Answer:
@@ -120,11 +117,7 @@ def not_weighed(evidence: Evidence, job: Job | None, is_root: bool = False) -> l
 
 
 def _answer(job: Job, waits_for: str, why: str, rows: Sequence[Row] = ()) -> Answer:
-    return Answer("job", _name(job), waits_for, f"Job {_name(job)} {WORDS[waits_for]}: {why}.", tuple(rows))
-
-
-def _name(job: Job) -> str:
-    return clean(job.shown)
+    return Answer("job", job.shown, waits_for, f"Job {job.shown} {WORDS[waits_for]}: {why}.", tuple(rows))
 
 
 # ------------------------------------------------------------------------------------------------- reasons of Slurm
@@ -173,7 +166,8 @@ def _limited(evidence: Evidence, job: Job) -> Answer | None:
         if users and (one.used or 0) + (job.nodes if one.what == "node" else 1) > one.most:
             end, jobs = sentences.latest(users), sentences.named_jobs(users)
             row = Row(f"in use of {name}, {one.key} {one.what}".rstrip(), one.used or 0, one.most, (jobs,), end)
-            why = f"{jobs}, {sentences.until(end)}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
+            until = f"until {when(end)}" if end else "without an end"
+            why = f"{jobs}, {until}; {name} has {one.what or 'jobs'} {one.used} of {one.most} in use"
             return _answer(job, JOBS, why, [row])
     return None
 
@@ -212,7 +206,7 @@ def _of_trays(evidence: Evidence, job: Job, health: Health) -> Answer | None:
         return best
     why = f"partition {clean(refused)} refuses it, and this release then keeps it waiting in all of its partitions"
     answer = _answer(job, NEVER, f"{why}; {found[refused].sentence.partition(': ')[2].rstrip('.')}", best.evidence)
-    return answer._replace(proposals=(Proposal((f"--partition={name}",), job.nodes),))
+    return answer._replace(proposals=(Proposal(f"--partition={name}", job.nodes),))
 
 
 def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None:
@@ -228,7 +222,7 @@ def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None
     # Without the list of trays, which PrivateData may hide, or of blocks nothing is known.
     if not held.trays or not evidence.trays:
         return None
-    fits = held.places(held.idle())
+    fits = held.places(held.idle)
     if fits and (answer := _channels(evidence, job)):
         return answer
     waits_for, why, out = _decide(held, health, f"it needs {sentences.request(job.nodes, job.segment, held.base)}")
@@ -236,16 +230,16 @@ def _of_partition(evidence: Evidence, job: Job, health: Health) -> Answer | None
     return _answer(job, waits_for, why, held.rows())._replace(proposals=proposals, out=out)
 
 
-def _broken(job: Job, partition: Partition) -> str:
+def _broken(job: Job, partition: rules.Partition) -> str:
     """Which limit of the partition the job breaks, in a clause; empty for none."""
-    name, number = clean(partition.name), len(partition.nodes)
+    name = clean(partition.name)
     asked = f"it asks for {count(job.nodes, 'tray')}, and partition {name}"
-    if partition.most is not None and job.nodes > partition.most:
-        return f"{asked} allows {partition.most} a job (MaxNodes)"
-    if job.nodes < partition.least:
-        return f"{asked} begins at {partition.least} (MinNodes)"
-    if job.nodes > number:
-        return f"{asked} has {number}"
+    if job.nodes > partition.max_nodes:
+        return f"{asked} allows {partition.max_nodes} a job (MaxNodes)"
+    if job.nodes < partition.min_nodes:
+        return f"{asked} begins at {partition.min_nodes} (MinNodes)"
+    if job.nodes > len(partition.nodes):
+        return f"{asked} has {len(partition.nodes)}"
     if partition.minutes is not None and (job.minutes is None or job.minutes > partition.minutes):
         limit = "no time limit" if job.minutes is None else f"{job.minutes} minutes"
         return f"it asks for {limit}, and partition {name} allows {partition.minutes} (MaxTime)"
@@ -257,7 +251,7 @@ def _decide(held: Holding, health: Health, asks: str) -> tuple[str, str, tuple[s
 
     Each step adds what must come free; the last has all trays of its partition.
     """
-    idle, job = held.idle(), held.job
+    idle, job = held.idle, held.job
     if held.places(idle):
         before = held.rivals(idle)
         are = "is" if len(before) == 1 else "are"
@@ -277,11 +271,8 @@ def _decide(held: Holding, health: Health, asks: str) -> tuple[str, str, tuple[s
 
 def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tuple[str, str, tuple[str, ...]]:
     """What keeps these trays, all of which the job needs besides the idle ones."""
-    jobs, hidden = held.holders(needed)
-    end = "" if hidden else sentences.latest(jobs)
-    for_jobs = (
-        f"{sentences.named_jobs(jobs, hidden)}, {f'until {when(end)} at the latest' if end else 'without an end'}"
-    )
+    jobs, end = held.jobs(needed)
+    for_jobs = f"{jobs}, {f'until {when(end)} at the latest' if end else 'without an end'}"
     clauses, out = [], needed & held.of_kind(OUT)
     if out:
         state, names = held.states(out)[0]
@@ -290,8 +281,7 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
         more = f" and {count(others, 'other tray is', 'other trays are')} out of service" if others else ""
         todo = f"; {remedy}" if remedy else ""
         clauses.append(f"{sentences.trays(names)} {'is' if len(names) == 1 else 'are'} {state}{more}{todo}")
-    kept = {by for name in needed & held.of_kind(RESERVED) for by in held.trays[name].by}
-    for one in [one for one in held.evidence.reservations if one.name in kept][:2]:
+    for one in held.reservations(needed)[:2]:
         if one.start > held.evidence.now:
             asked = f"its {held.job.minutes} minutes overlap" if held.job.minutes else "it has no time limit before"
             clauses.append(f"{asked} reservation {clean(one.name)}, which begins {when(one.start)}")
@@ -300,30 +290,30 @@ def _blocked(held: Holding, health: Health, needed: set[str], asks: str) -> tupl
             clauses.append(f"reservation {clean(one.name)} keeps {sentences.trays(needed & one.nodes)}{until}")
     if not clauses:
         return JOBS, f"{for_jobs}; {asks}", ()
-    after = f", then for {for_jobs}" if jobs or hidden else ""
+    after = f", then for {for_jobs}" if jobs else ""
     return OPERATOR, f"{asks}, and {'; '.join(clauses)}{after}", tuple(sorted(out))
 
 
 def _proposals(held: Holding, job: Job) -> tuple[Proposal, ...]:
-    """What could start now: smaller segments, less time before a reservation, fewer trays."""
-    counts, found = held.counts(held.idle()), []
+    """What could start now: smaller segments, less time before a reservation, fewer trays. At most two are tested."""
+    counts, found = held.counts(held.idle), []
     if job.wants:
         return ()
     minutes = held.minutes_before_reservations()
     if minutes:
-        found.append(Proposal((f"--time={minutes}",), job.nodes, minutes=minutes))
+        found.append(Proposal(f"--time={minutes}", job.nodes, minutes=minutes))
     if held.base and sum(counts) >= job.nodes > 1:
         top = min(job.segment or job.nodes, held.base + 1)
         segments = (size for size in range(top - 1, 0, -1) if job.nodes % size == 0)
         best = next((size for size in segments if held.fits(counts, segment=size)), 0)
         if best:
             note = f"NVLink then joins {best if best > 1 else 'no'} trays"
-            found.append(Proposal((f"--segment={best}",), job.nodes, note))
+            found.append(Proposal(f"--segment={best}", job.nodes, note))
     step = job.segment or 1
     sizes = range(min(job.nodes - step, sum(counts)) // step * step, 0, -step)
     fewer = next((size for size in sizes if held.fits(counts, size)), 0)
     if fewer:
-        found.append(Proposal((f"--nodes={fewer}",), fewer))
+        found.append(Proposal(f"--nodes={fewer}", fewer))
     return tuple(found[:2])
 
 
@@ -347,7 +337,7 @@ def test_options(job: Job, proposal: Proposal) -> list[str]:
         "time": job.minutes,
     }
     options = [f"--{key}={value}" for key, value in values.items() if value]
-    return ["--test-only", *options, *([] if job.shared else ["--exclusive"]), *proposal.options, "--wrap=true"]
+    return ["--test-only", *options, *([] if job.shared else ["--exclusive"]), proposal.option, "--wrap=true"]
 
 
 def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) -> Change | None:
@@ -359,28 +349,28 @@ def confirmed(evidence: Evidence, job: Job, proposal: Proposal, printed: str) ->
     held = Holding(evidence, job._replace(minutes=proposal.minutes or job.minutes, partitions=(found[3],)))
     queue = [one for one in evidence.jobs.values() if not one.active and set(one.partitions) & set(job.partitions)]
     added = sum(one.nodes * (one.minutes or _YEAR_MINUTES) for one in queue) * 60 / max(1, len(held.trays))
-    if not names <= held.idle() or delay > _SOON + added:
+    if not names <= held.idle or delay > _SOON + added:
         return None
     starts = "could start now, if no job before it takes these trays," if held.rivals(names) else "starts now"
-    fewer = proposal.nodes != job.nodes
-    what = count(proposal.nodes, "tray") if fewer else " ".join(proposal.options)
+    what = count(proposal.nodes, "tray") if proposal.nodes != job.nodes else proposal.option
     note = f"; {proposal.note}" if proposal.note else ""
-    return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {' '.join(proposal.options)}")
+    return Change(f"It {starts} with {what}{note}.", f"sbatch --test-only {proposal.option}")
 
 
 def _running(evidence: Evidence, job: Job) -> Answer:
     """Where the job is, and where NVLink ends inside it: between trays of blocks of different cliques."""
-    blocks = evidence.blocks or evidence.cliques
+    blocks = evidence.blocks or {name: row["trays"] for name, row in evidence.in_summary.items()}
     block = {name: one for one, names in blocks.items() for name in names}
     number = Counter(block.get(name, "no block") for name in job.names)
-    where = f"Job {_name(job)} runs on {count(len(job.names), 'tray')}"
-    clique = {name: evidence.clique_of.get(one, one) for name, one in block.items()}
+    where = f"Job {job.shown} runs on {count(len(job.names), 'tray')}"
+    cliques = {name: row["clique"] for name, row in evidence.in_summary.items()}
+    clique = {name: cliques.get(one, one) for name, one in block.items()}
     if len({clique.get(name) for name in job.names}) < 2:
         inside = f" of block {clean(next(iter(number)))}" if blocks and number else ""
         if len(number) > 1:
             inside = f" of blocks {', '.join(map(clean, sorted(number)))}, which are one clique"
-        until = f", {sentences.until(job.end)}" if job.end else ""
-        return Answer("job", _name(job), NOTHING, f"{where}{inside}{until}.")
+        until = f", until {when(job.end)}" if job.end else ""
+        return Answer("job", job.shown, NOTHING, f"{where}{inside}{until}.")
     tasks = job.tasks // len(job.names) if job.tasks % len(job.names) == 0 else 0
     ends = [
         (f"{before} and {after}", f"{at * tasks - 1} and {at * tasks}")
@@ -395,7 +385,7 @@ def _running(evidence: Evidence, job: Job) -> Answer:
     rows = [Row(f"trays in {clean(name)}", got, len(job.names)) for name, got in number.most_common(sentences.MAX_ROWS)]
     split = "+".join(str(one) for one in sorted(number.values()))
     sentence = f"{where}, {split} in {len(number)} blocks: NVLink ends between {places}{ranks}{why}."
-    return Answer("job", _name(job), NOTHING, sentence, tuple(rows))
+    return Answer("job", job.shown, NOTHING, sentence, tuple(rows))
 
 
 # ------------------------------------------------------------------------------------------------- the other questions
@@ -421,8 +411,8 @@ def of_segment(evidence: Evidence, size: int, partition: str = "", health: Healt
     held, where = Holding(evidence, job), clean(name)
     if not held.base:
         raise QuestionError(f"Slurm shows no blocks for partition {where}: a segment has no meaning there.")
-    counts = held.by_block(held.idle())
-    number = sum(free // size for free in counts.values())
+    counts = held.by_block(held.idle)
+    number = placement.segments(counts.values(), size)
     what = f"A segment of {size} in {where}"
     if held.base < size:
         why = f"the base block has {count(held.base, 'tray')}, and Slurm refuses a larger --segment or does not keep it"
@@ -468,7 +458,7 @@ def of_queue(evidence: Evidence, health: Health | None = None) -> Answer:
     requests = Counter(map(_request, waiting))
     analysed = {one for one, _number in requests.most_common(_MAX_ANALYSED)}
     found: dict[Job, Answer] = {}
-    counted: dict[tuple[str, str], list[Job]] = {}
+    causes: dict[tuple[str, str], list[str]] = {}
     stopped = 0
     for job in waiting:
         request = _request(job)
@@ -476,20 +466,15 @@ def of_queue(evidence: Evidence, health: Health | None = None) -> Answer:
             found[request] = of_job(evidence, job, health)
         word = found[request].waits_for if request in found else ""
         stopped += bool(request in found and found[request].out)
-        counted.setdefault((word, clean(job.reason)), []).append(job)
-    ranked = sorted(counted.items(), key=lambda one: (-len(one[1]), one[0][0] == SLURM, one[0]))
-    words = {"": "are not analysed", **{word: text.replace("waits", "wait") for word, text in WORDS.items()}}
-    rows = [
-        Row(f"{words[word]}: {label}", len(jobs), len(waiting), tuple(map(_name, jobs[:3])))
-        for (word, label), jobs in ranked
-    ]
+        causes.setdefault((word, clean(job.reason)), []).append(job.shown)
+    first, rows = sentences.counted(causes, {"": "are not analysed", **WORDS}, 3)
     most = f", most of them {rows[0].what}" if rows and rows[0].count * 2 > len(waiting) > 1 else ""
     out = sum(map(is_away, evidence.trays.values()))
     if out and stopped:
         what = f"{'tray is' if out == 1 else 'trays are'} out of service and {count(stopped, 'job waits', 'jobs wait')}"
-        rows.insert(0, Row(f"{what} for {'it' if out == 1 else 'them'}", out))
+        rows = (Row(f"{what} for {'it' if out == 1 else 'them'}", out), *rows)
     sentence = f"{count(len(waiting), 'job waits', 'jobs wait')} in the queue{most}."
-    return Answer("queue", "", ranked[0][0][0] or SLURM if ranked else NOTHING, sentence, tuple(rows))
+    return Answer("queue", "", first or SLURM, sentence, rows)
 
 
 def _request(job: Job) -> Job:

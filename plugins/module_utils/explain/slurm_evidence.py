@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.summary import Blocks
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, names_of
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, parse_minutes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, known_minutes
 
 SECONDS = 10.0
 _AT_ONCE = 5
@@ -82,20 +83,6 @@ class Job(NamedTuple):
         return self.state in ACTIVE
 
 
-class Partition(NamedTuple):
-    """A partition; most, minutes: None for no limit."""
-
-    name: str
-    nodes: frozenset[str]
-    state: str = "UP"
-    least: int = 0
-    most: int | None = None
-    minutes: int | None = None
-    default: bool = False
-    topology: str = ""
-    qos: str = ""
-
-
 class Reservation(NamedTuple):
     """A reservation; end: empty where it has none."""
 
@@ -124,23 +111,22 @@ class Limit(NamedTuple):
 class Evidence:
     """All that was read.
 
-    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. cliques: block
-    -> its trays, of the summary. clique_of: block -> its clique, likewise. down_in_file: partitions that slurm.conf
-    itself has down. missing: what could not be read, in sentences.
+    blocks: block -> its trays. sizes: BlockSizes, the base first. settings: ``scontrol show config``. in_summary:
+    blocks as well, with their cliques. down_in_file: partitions that slurm.conf itself has down. missing: what could
+    not be read, in sentences.
     """
 
-    now: str
+    now: str = field(default_factory=lambda: time.strftime(_TIME))
     jobs: dict[int, Job] = field(default_factory=dict)
     trays: dict[str, Node] = field(default_factory=dict)
-    partitions: dict[str, Partition] = field(default_factory=dict)
+    partitions: dict[str, rules.Partition] = field(default_factory=dict)
     reservations: tuple[Reservation, ...] = ()
     blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: tuple[int, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
     down_in_file: frozenset[str] = frozenset()
-    cliques: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    clique_of: dict[str, str] = field(default_factory=dict)
+    in_summary: Blocks = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -164,13 +150,6 @@ def _whole(cell: str) -> int:
     return _number(cell) or 0
 
 
-def _minutes(cell: str) -> int | None:
-    try:
-        return parse_minutes(cell)
-    except ValueError:
-        return None
-
-
 _JOB: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "shown": ("JobArrayID", str),
     "number": ("JobID", _whole),
@@ -182,7 +161,7 @@ _JOB: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "nodes": ("NumNodes", lambda cell: _whole(cell.partition("-")[0]) or 1),
     "names": ("NodeList", _names),
     "end": ("EndTime", _text),
-    "minutes": ("TimeLimit", _minutes),
+    "minutes": ("TimeLimit", known_minutes),
     "wants": ("ReqNodes", _names),
     "without": ("ExcNodes", _names),
     "shared": ("OverSubscribe", lambda cell: cell in ("OK", "YES")),
@@ -228,22 +207,7 @@ def _trays(text: str) -> dict[str, Any]:
 
 
 def _partitions(text: str) -> dict[str, Any]:
-    records = scontrol.parse_records(text)
-    found = {
-        known.name: Partition(
-            known.name,
-            frozenset(known.nodes),
-            record.get("State", ""),
-            _whole(record.get("MinNodes", "")),
-            _number(record.get("MaxNodes", "")),
-            _minutes(record.get("MaxTime", "")),
-            record.get("Default") == "YES",
-            known.topology,
-            _text(record.get("QoS", "")),
-        )
-        for record, known in zip(records, rules.partitions_of(records))
-    }
-    return {"partitions": found}
+    return {"partitions": {one.name: one for one in rules.partitions_of(scontrol.parse_records(text))}}
 
 
 def _reservations(text: str) -> dict[str, Any]:
@@ -253,7 +217,7 @@ def _reservations(text: str) -> dict[str, Any]:
             frozenset(names_of(record.get("Nodes", ""))),
             record.get("StartTime", ""),
             # One without an end lasts a year.
-            "" if (_minutes(record.get("Duration", "")) or 0) > _NO_END_MINUTES else record.get("EndTime", ""),
+            "" if (known_minutes(record.get("Duration", "")) or 0) > _NO_END_MINUTES else record.get("EndTime", ""),
         )
         for record in scontrol.parse_records(text)
         if "ReservationName" in record
@@ -346,7 +310,3 @@ def down_in_file(evidence: Evidence) -> frozenset[str]:
 def seconds_of(text: str) -> float:
     """Seconds since the epoch of a local time in ISO form."""
     return time.mktime(time.strptime(text, _TIME))
-
-
-def time_of(seconds: float) -> str:
-    return time.strftime(_TIME, time.localtime(seconds))

@@ -25,37 +25,29 @@ from typing import Any
 
 FOLDER = "/var/lib/nvlink-explain"
 SCHEMA_VERSION = 1
-# Of a cluster of 65,536 trays that are all unhealthy.
-MAX_BYTES = 64 * 1024 * 1024
 
 Health = Mapping[str, Mapping[str, str]]
 """Tray -> state, since, code, reason and remedy, of those that are not healthy."""
 
 
+Blocks = Mapping[str, Mapping[str, Any]]
+"""Block -> its clique, which is that of several blocks where the site splits one, and trays by their names in Slurm."""
+
+
 def health(folder: str = FOLDER) -> Health:
     """The health of the trays by their names in Slurm; empty without the file, or for another version."""
-    rows = _read(f"{folder}/health.json", "trays").items()
-    return {name: {key: str(value) for key, value in row.items()} for name, row in rows if isinstance(row, dict)}
+    return _read(f"{folder}/health.json", "trays")
 
 
-def blocks(folder: str = FOLDER) -> dict[str, tuple[str, ...]]:
-    """Block -> its trays by their names in Slurm."""
-    rows = _read(f"{folder}/blocks.json", "blocks")
-    return {name: tuple(map(str, row.get("trays", ()))) for name, row in rows.items() if isinstance(row, dict)}
-
-
-def clique_of(folder: str = FOLDER) -> dict[str, str]:
-    """Block -> its clique; that of several blocks where the site splits a clique."""
-    rows = _read(f"{folder}/blocks.json", "blocks")
-    return {name: str(row.get("clique")) for name, row in rows.items() if isinstance(row, dict)}
+def blocks(folder: str = FOLDER) -> Blocks:
+    """The blocks; empty without the file, or for another version."""
+    return _read(f"{folder}/blocks.json", "blocks")
 
 
 def _read(path: str, part: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            document = json.loads(file.read(MAX_BYTES))
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
     except (OSError, ValueError):
         return {}
-    known = isinstance(document, dict) and document.get("schema_version") == SCHEMA_VERSION
-    rows = document.get(part) if known else None
-    return rows if isinstance(rows, dict) else {}
+    return dict(document[part]) if document.get("schema_version") == SCHEMA_VERSION else {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings impo
     tally_cliques,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, gpu_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, rfc3339
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 MAX_TIMEOUT = 3600
@@ -77,7 +76,7 @@ def gather(
     return assemble(
         readings,
         backend=used,
-        observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        observed_at=rfc3339(),
         hostname=os.uname().nodename,
         addresses=own,
         findings=[*notes, *more],

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, rfc3339
 
 
 class Xid(NamedTuple):
@@ -143,7 +143,7 @@ def gather(gpus: Sequence[Any], notes: list[HostFinding]) -> tuple[list[Row] | N
     if not complete:
         notes.append(gpu_finding("nvlink_links_unknown", "log_cut", seconds=TIMEOUT))
     for row in found:
-        last = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row["last_at"]))
+        last = rfc3339(row["last_at"])
         values: dict[str, Value] = {"xid": text(row), "times": count(row["count"], "time"), "last": last}
         notes.append(gpu_finding("nvlink_xid", "", row["gpu"], **values))
     return found, complete

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
@@ -20,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import consta
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import MAX_GPUS, Checker, DriverError, Raw
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, Value, gpu_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, rfc3339
 
 # NVML_NVLINK_MAX_LINKS.
 MAX_LINKS = 36
@@ -133,7 +132,7 @@ def gather(timeout: float, why_not: str | None = None) -> dict[str, Any]:
     notes += evaluate(gpus or [])
     xids, complete = kernel_log.gather(gpus or [], notes)
     return {
-        "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "observed_at": rfc3339(),
         "gpus": gpus,
         "xids": xids,
         "xids_complete": complete,

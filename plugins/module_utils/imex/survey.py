@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import stat
-import time
 from collections.abc import Callable, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child, interfaces
@@ -23,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot,
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Channels, Device, Survey, Unit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import DAEMON, processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import slurmd
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import rfc3339
 
 UNIT = "nvidia-imex.service"
 # The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
@@ -63,7 +63,7 @@ def survey(
         raise formats.ImexError(f"slurm.conf and its prologs cannot be read ({ended.reason}); check their file system.")
     answers = _query_ctl(ctl, config_path, timeout) if running else {}
     return {
-        "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "observed_at": rfc3339(),
         "hostname": hostname,
         "names": sorted({hostname, hostname.partition(".")[0]}),
         "addresses": (addresses or _addresses)(),

@@ -11,13 +11,18 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+
+def segments(counts: Iterable[int], segment: int) -> int:
+    """How many segments of so many trays fit on these free trays of each block."""
+    return sum(count // segment for count in counts)
 
 
 def segments_fit(counts: Sequence[int], nodes: int, segment: int) -> bool:
     """Whether Slurm can place a job with this ``--segment``, each segment inside one block."""
-    return nodes % segment == 0 and sum(count // segment for count in counts) >= nodes // segment
+    return nodes % segment == 0 and segments(counts, segment) >= nodes // segment
 
 
 def places(counts: Sequence[int], sizes: Sequence[int], nodes: int, segment: int = 0) -> bool:

@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
     Topology,
     names_of,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import known_minutes
 
 Version = tuple[int, int, int]
 
@@ -38,7 +39,8 @@ UNAVAILABLE = RESERVED | {"DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "NOT_RES
 class Partition:
     """A partition as slurmctld runs it; topology is empty where it uses the cluster's default.
 
-    min_nodes, max_nodes: the numbers of nodes that a job there may have.
+    min_nodes, max_nodes: the numbers of nodes that a job there may have. minutes: its time limit, None for none.
+    default: whether it is the cluster's default partition. qos: its own QoS, empty for none.
     """
 
     name: str
@@ -46,6 +48,10 @@ class Partition:
     topology: str = ""
     min_nodes: int = 1
     max_nodes: int = MAX_NODES
+    state: str = "UP"
+    minutes: int | None = None
+    default: bool = False
+    qos: str = ""
 
     def uses(self, topology: Topology) -> bool:
         """Whether its jobs are placed by this topology."""
@@ -60,10 +66,13 @@ def partitions_of(records: Iterable[Mapping[str, str]]) -> list[Partition]:
     """The partitions in what ``scontrol -o show partitions`` prints; without nodes where these cannot be read."""
     found = []
     for record in records:
-        nodes, topology = tuple(names_of(record.get("Nodes", ""))), record.get("Topology", "").replace("(null)", "")
+        nodes = tuple(names_of(record.get("Nodes", "")))
+        topology, qos = record.get("Topology", "").replace("(null)", ""), record.get("QoS", "").replace("N/A", "")
         limits = (record.get("MinNodes", ""), "1"), (record.get("MaxNodes", ""), str(MAX_NODES))
         least, most = (int(text if text.isdecimal() else none) for text, none in limits)
-        found.append(Partition(record.get("PartitionName", ""), nodes, topology, max(1, least), most))
+        minutes, state = known_minutes(record.get("MaxTime", "")), record.get("State", "")
+        name, default = record.get("PartitionName", ""), record.get("Default") == "YES"
+        found.append(Partition(name, nodes, topology, max(1, least), most, state, minutes, default, qos))
     return found
 
 

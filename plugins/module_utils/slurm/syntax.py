@@ -102,6 +102,14 @@ def parse_minutes(text: str) -> int | None:
     return None if seconds is None else -(-seconds // 60)  # Slurm rounds up
 
 
+def known_minutes(text: str) -> int | None:
+    """As ``parse_minutes()``; None for another text too."""
+    try:
+        return parse_minutes(text)
+    except ValueError:
+        return None
+
+
 def parse_seconds(text: str) -> int | None:
     """As ``parse_minutes()``, in seconds."""
     if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "-1"):

@@ -56,13 +56,16 @@ def results(claim: Object) -> list[Object]:
 
 
 class Channels:
-    """The allocated channels and the daemons of each ComputeDomain, by its UID; reads a snapshot once for all."""
+    """The allocated channels and the daemons of each ComputeDomain, by its UID; reads a snapshot once for all.
+
+    registered: the nodes with a ResourceSlice of the driver's plugin.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._labelled = labelled(snapshot)
         self._lost = {name_of(node) for node in snapshot["nodes"] if is_lost(node)}
         specs = [mapped(item.get("spec")) for item in snapshot["slices"]]
-        self._registered = {str(spec.get("nodeName")) for spec in specs if spec.get("driver") == DOMAIN_DRIVER}
+        self.registered = {str(spec.get("nodeName")) for spec in specs if spec.get("driver") == DOMAIN_DRIVER}
         self._channels: dict[str, dict[str, bool]] = {}
         self._daemons: dict[str, list[Object]] = {}
         for claim in snapshot["claims"]:
@@ -102,7 +105,7 @@ class Channels:
         label = self._labelled.get(node)
         if node in self._lost:
             return "the kubelet does not report Ready, so what the daemon there reported is outdated"
-        if node not in self._registered:
+        if node not in self.registered:
             return "the plugin has published no ResourceSlice"
         if member is not None:
             return None if member.status == READY else f"the daemon is {member.status}"

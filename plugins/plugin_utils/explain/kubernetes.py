@@ -23,14 +23,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
     NEVER,
     NOTHING,
     OPERATOR,
+    WORDS,
     Answer,
     Change,
     Row,
     clean,
-    clean_line,
+    counted,
     trays,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     checks,
     device_plugins,
@@ -52,11 +53,10 @@ KUBERNETES = "kubernetes"
 MAX_REQUESTS = 8
 """Different requests of pods whose trays are compared, the most frequent first; others have their scheduler's word."""
 _VERBS = {
+    **WORDS,
     JOBS: "waits for other pods to end",
-    OPERATOR: "waits for an operator",
     NEVER: "never starts as it is",
     KUBERNETES: "waits for Kubernetes",
-    NOTHING: "waits for nothing",
 }
 _FREE, _IN_USE, _CORDONED = ("", "free"), (JOBS, "with GPUs in use"), (OPERATOR, "cordoned")
 _ORDER = ("", JOBS, OPERATOR, NEVER)
@@ -98,17 +98,15 @@ def waiting(snapshot: Snapshot) -> Answer:
     for subject, why in _View(snapshot, {}).all():
         if why.word != NOTHING:
             causes[why.word, why.cause].append(subject)
+    word, rows = counted(causes, _VERBS)
     total = sum(map(len, causes.values()))
-    ranked = sorted(causes.items(), key=lambda row: (-len(row[1]), row[0]))
-    # The plural of the verb.
-    rows = [Row(f"{_VERBS[of].replace('s ', ' ', 1)}: {why}", len(who), total, tuple(who)) for (of, why), who in ranked]
     sentence = f"{total or 'Nothing'} {'wait' if total > 1 else 'waits'} in Kubernetes."
-    return _answer("queue", "", sentence, _Why(ranked[0][0][0] if ranked else NOTHING, "", rows), None)
+    return _answer("queue", "", sentence, _Why(word, "", rows), None)
 
 
 def _answer(kind: str, subject: str, sentence: str, why: _Why, change: Change | None) -> Answer:
     rows = [Row(clean(row.what), row.count, row.of, tuple(map(clean, row.names))) for row in why.rows[:MAX_ROWS]]
-    return Answer(kind, clean(subject), why.word, clean_line(sentence), tuple(rows), change)
+    return Answer(kind, clean(subject), why.word, one_line(sentence), tuple(rows), change)
 
 
 def _rows(item: Object, path: str) -> list[Object]:
@@ -165,12 +163,10 @@ class _View:
         self._templates = {name_of(row) for row in snapshot["claim_templates"]}
         self._workloads = {row.get("uid"): one for one in snapshot["workloads"] for row in _rows(one, _OWNERS)}
         self._groups = {name_of(row): row for row in snapshot["pod_groups"]}
-        specs = (mapped(row.get("spec")) for row in snapshot["slices"])
-        self._registered = {spec.get("nodeName") for spec in specs if spec.get("driver") == domains.DOMAIN_DRIVER}
-        expected = {*preflight.expected_nodes(snapshot, {}), *self._registered}
+        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
+        expected = {*preflight.expected_nodes(snapshot, {}), *self._channels.registered}
         self._trays = {name_of(node): node for node in snapshot["nodes"] if name_of(node) in expected}
         self._clique = {name: node_selection.labels(node).get(CLIQUE) for name, node in self._trays.items()}
-        self._used, self._channels = stranded.allocated(snapshot), domains.Channels(snapshot)
         self._users: dict[str, set[str]] = defaultdict(set)
         names = {domains.uid_of(row): name for name, row in self.domains.items()}
         for claim in snapshot["claims"]:
@@ -321,8 +317,8 @@ class _View:
             causes[kept[name]].append(name)
         ranked = sorted(causes.items(), key=lambda row: (row[0][0] != word, -len(row[1])))[:MAX_ROWS]
         rows = [Row(self._worded(why, {*names}), len(names), len(best), (trays(names),)) for why, names in ranked]
-        texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in rows]
-        texts = [text for text, (why, _names) in zip(texts, ranked, strict=True) if why[0] == word]
+        first = rows[: sum(why[0] == word for why, _names in ranked)]
+        texts = [f"{row.count} of {count(len(best), 'tray')} {row.what} ({row.names[0]})" for row in first]
         sick: dict[str, list[str]] = defaultdict(list)
         for name in best:
             if name in self._health and kept[name] != _FREE:
@@ -356,7 +352,7 @@ class _View:
             return OPERATOR, "without a kubelet that reports Ready"
         if taint := node_selection.untolerated(node, tolerations, frozenset()):
             return _CORDONED if value(node, "spec.unschedulable") else (OPERATOR, f"with the taint {taint}")
-        if domain and name not in self._registered:
+        if domain and name not in self._channels.registered:
             return OPERATOR, "without a ResourceSlice of the driver's plugin"
         others = [self._held[one] for one in self._owners.get(name, ()) if domain and one != name_of(domain)]
         # That of a deleted ComputeDomain without a pod is an operator's.

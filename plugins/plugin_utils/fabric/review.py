@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff, tray_changes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
@@ -95,7 +95,7 @@ def markdown(proposed: Proposal, before: Fabric, gates: Mapping[str, Iterable[st
 
 
 def _code(lines: Iterable[str]) -> str:
-    return "".join(f"    {''.join(char if char.isprintable() else ' ' for char in line)}\n" for line in lines)
+    return "".join(f"    {one_line(line)}\n" for line in lines)
 
 
 def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import bounded, count, one_line
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.differences import structure_diff
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
@@ -38,16 +38,7 @@ Layout = tuple[tuple[Column, ...], int]
 """The columns of a domain, and how wide a domain may be with them."""
 
 
-def _plain(lines: list[str]) -> list[str]:
-    """A control character in a name would move the cursor of the terminal."""
-    return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
-
-
-def _index(tray: view.Tray) -> str:
-    return f"{'-' if tray.tray_index is None else tray.tray_index:>5}"
-
-
-INDEX: Column = ("index", _index)
+INDEX: Column = ("index", lambda tray: f"{'-' if tray.tray_index is None else tray.tray_index:>5}")
 NAME: Column = ("tray ", lambda tray: tray.name)  # as wide as "empty"
 CLIQUE: Column = ("clique", lambda tray: tray.clique.name if tray.clique else "-")
 HEALTH: Column = ("health", lambda tray: f"{MARKS[tray.health]} {tray.health}")
@@ -82,7 +73,7 @@ def domain_map(
     lines += grouped(others, "NVLink domain")
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(tray.name for tray in shown.unplaced)]
-    return _plain([*lines, "", *_sums(shown), *_findings(shown)])
+    return [*map(one_line, [*lines, "", *_sums(shown), *_findings(shown)])]
 
 
 def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *, width: int = 120) -> list[str]:
@@ -111,19 +102,19 @@ def change_map(before: model.Fabric, after: model.Fabric, state: model.State, *,
         lines += ["", "Removed: " + ", ".join(f"{name} (from {before.trays[name]['clique']})" for name in gone)]
     structure = structure_diff(before, after)
     if structure and not changed:
-        more = [f"and {count(len(structure) - MAX_FINDINGS, 'more change')}"] if len(structure) > MAX_FINDINGS else []
-        lines += [*structure[:MAX_FINDINGS], *more]
+        lines += bounded(structure, MAX_FINDINGS, "change")
     trays = count(len({*before.trays, *after.trays}), "tray")
     changes = f"The proposal changes {len(changed)} of {trays}, in {count(len(domains), 'NVLink domain')}."
-    return _plain([*lines, "", changes])
+    return [*map(one_line, [*lines, "", changes])]
 
 
 Block = list[str]
+"""The lines of a domain, all of one width."""
 
 
 def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
     """As many domains in a row as fit the width."""
-    cell = max((_width(block) for block in blocks), default=0)
+    cell = max((len(block[0]) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
     lines: list[str] = []
     for start in range(0, len(blocks), across):
@@ -134,10 +125,6 @@ def _in_rows(blocks: Sequence[Block], width: int) -> list[str]:
     return lines
 
 
-def _width(block: Block) -> int:
-    return max(map(len, block))
-
-
 def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout]) -> list[Block]:
     blocks: list[Block] = []
     trays = [tray for domain in domains for tray in domain.trays]
@@ -146,7 +133,7 @@ def _domains(domains: Sequence[view.Domain], layouts: Sequence[Layout]) -> list[
         # All domains share their column widths, so that rows align across domains.
         widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
         blocks = [_domain(domain, layout, widths) for domain in domains]
-        if all(_width(block) <= widest for block in blocks):
+        if all(len(block[0]) <= widest for block in blocks):
             break
     return blocks
 

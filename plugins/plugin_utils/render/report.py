@@ -127,7 +127,7 @@ def _sentence(
     """The verdict: which trays need attention, and how many jobs of the best segment can use."""
     usable = []
     for found in capacities:
-        trays = sum((tray.slurm_cluster or "") == found.cluster for tray in shown.trays)
+        trays = sum((tray.place.get("slurm_cluster") or "") == found.cluster for tray in shown.trays)
         owner = f" of cluster {found.cluster}" if found.cluster else ""
         jobs = f"Jobs of {count(found.best.segment, 'tray')}"
         usable.append(f"{jobs} can use {found.best.trays} of {count(trays, 'tray')}{owner}.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import bounded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import (
     equal,
@@ -75,8 +75,7 @@ def lines(fabric: model.Fabric, context: RenderContext) -> list[str]:
         *_incidents(context, then["checked_at"]),
     ]
     title = f"Since {then['checked_at']}, in the layers {', '.join(sorted(checked))}"
-    more = [f"and {count(len(changed) - MAX_LINES, 'more change')}"] if len(changed) > MAX_LINES else []
-    shown = [f"{title}:" if changed else f"{title}, nothing changed", *changed[:MAX_LINES], *more]
+    shown = [f"{title}:" if changed else f"{title}, nothing changed", *bounded(changed, MAX_LINES, "change")]
     return [sentence(line, MAX_LENGTH) for line in shown]
 
 

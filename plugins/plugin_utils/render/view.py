@@ -60,7 +60,7 @@ class Clique:
 class Tray:
     """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding.
 
-    ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric file names no Slurm cluster.
+    ``block`` is None where it is in no Slurm cluster. ``place`` is its entry in the fabric file, empty without one.
     ``jobs`` are the IDs of the Slurm jobs that run there, ``reason`` is why it gets no new one.
     """
 
@@ -72,11 +72,8 @@ class Tray:
     gpus: int
     bad_gpus: tuple[int, ...]
     last_seen: str | None
-    imex_address: str | None
-    slurm_node: str | None
     block: model.Block | None
-    slurm_cluster: str | None
-    why: str | None
+    place: Mapping[str, Any]
     jobs: tuple[str, ...] = ()
     reason: str = ""
 
@@ -88,7 +85,7 @@ class Tray:
     @property
     def slurm(self) -> str:
         """Where it stands in Slurm: its cluster, where there are several, and its block's name and position."""
-        return _in_slurm(self.slurm_cluster, self.block) if self.block else "-"
+        return _in_slurm(self.place.get("slurm_cluster"), self.block) if self.block else "-"
 
     @property
     def word(self) -> str:
@@ -187,11 +184,8 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
             bad_gpus=tuple(sorted(bad_gpus.get(name, ()))),
             # Of a stale tray only: the time of a present one changes with every run.
             last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
-            imex_address=entry.get("imex_address"),
-            slurm_node=entry.get("slurm_node"),
             block=fabric.block_of(name) if entry else None,
-            slurm_cluster=entry.get("slurm_cluster"),
-            why=entry.get("why"),
+            place=entry,
             jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
             reason=now.get("reason", ""),
         )

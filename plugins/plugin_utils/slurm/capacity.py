@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
@@ -95,9 +96,9 @@ def capacities(
 
 def reach(counts: Sequence[int], segment: int, idle: Iterable[int] | None = None) -> Reach:
     """The Reach of one segment size. counts: working trays of each block; idle: the idle ones."""
-    segments = [number // segment for number in counts]
-    now = None if idle is None else sum(number // segment for number in idle)
-    return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment, now)
+    now = None if idle is None else placement.segments(idle, segment)
+    blocks_with_one = sum(number >= segment for number in counts)
+    return Reach(segment, blocks_with_one, placement.segments(counts, segment) * segment, now)
 
 
 def best(reaches: Sequence[Reach], working: int) -> Reach:

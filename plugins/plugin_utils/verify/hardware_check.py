@@ -92,8 +92,7 @@ def _own_findings(evidence: Evidence, report: TrayReport) -> Iterator[Finding]:
             word = needs.get(note.get("gpu"))
             notes.append((worst.index(word) if word in worst else len(worst), note))
     notes.sort(key=lambda row: row[0])
-    reported = [*of_gpus(note for _rank, note in notes)]
-    for code, text in reported:
+    for code, text in of_gpus(note for _rank, note in notes):
         severity = ERROR if code in _MISSING else None
         action = RECOVERY[worst[0]] if worst and code == "recovery_action" else ""
         text = f"{tray}: {text.removeprefix(f'{tray} ')}"

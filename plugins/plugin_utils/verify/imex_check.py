@@ -44,7 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         reported = set()
         for note, tray in _notes(evidence, clique, facts):
             code = note["code"]
-            if (code, tray) in reported or (blocked and code == "imex_timeout" and tray and _is_ready(facts[tray])):
+            own = facts[tray] if tray else None
+            if (code, tray) in reported or (blocked and code == "imex_timeout" and own and own["ready"]):
                 continue  # nvidia-imex-ctl -N waits for a member that is off or hangs
             reported.add((code, tray))
             yield failure(code, IMEX, sentence(note["message"]), tray, clique, trays=note.get("trays", ()))
@@ -66,10 +67,6 @@ def _notes(evidence: Evidence, clique: str, facts: Mapping[str, Facts | None]) -
 def _hangs(imex: Facts | None) -> bool:
     """Whether the tray's own daemon does not answer a query for its state."""
     return imex is not None and not imex["ready"] and any(note["code"] == "imex_timeout" for note in imex["findings"])
-
-
-def _is_ready(imex: Facts | None) -> bool:
-    return imex is not None and imex["ready"]
 
 
 def _is_of_the_service(imex: Facts | None) -> bool:

@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable
 
 CLUSTER = "the cluster"
 """Name of the case for failures of no clique."""
-
-# Characters that XML 1.0 excludes, escaped or not.
-_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(verdict: Verdict, cliques: Sequence[str]) -> bytes:
@@ -50,15 +47,11 @@ def _cases(
         rows = by_clique.pop(name, [])
         errors = [row for row in rows if row["severity"] == ERROR]
         for row in errors:
-            element = ElementTree.SubElement(case, "failure", type=row["code"], message=_clean(row["message"]))
+            element = ElementTree.SubElement(case, "failure", type=row["code"], message=printable(row["message"]))
             cause = f"Likely cause: {row['cause']}.\n" if row["cause"] else ""
-            element.text = _clean(f"{cause}Next step: {row['remediation']}\n")
+            element.text = printable(f"{cause}Next step: {row['remediation']}\n")
         warnings = [f"{row['code']}: {row['message']}" for row in rows if row["severity"] != ERROR]
         if warnings:
-            ElementTree.SubElement(case, "system-out").text = _clean("\n".join(warnings))
+            ElementTree.SubElement(case, "system-out").text = printable("\n".join(warnings))
         failed += bool(errors)
     return {"tests": len(names), "failures": failed, "skipped": int(bool(skipped))}
-
-
-def _clean(words: str) -> str:
-    return _NO_XML.sub("?", words)

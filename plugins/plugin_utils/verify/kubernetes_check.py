@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, preflight, stranded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, checks, domains, preflight, stranded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.device_plugins import GPU_DRIVER
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.domains import DOMAIN_DRIVER
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import ComputeDomains, Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -23,7 +25,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Obj
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
-DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 STARTING = 5
 """Minutes in which a ComputeDomain of a new pod, or the controller, starts; dra_driver_wait is as long."""
 
@@ -115,8 +116,7 @@ def _subjects(note: Finding, topology: cliques.Topology, by_name: Mapping[str, O
 def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:
     for node in snapshot["nodes"]:
         tray = tray_of.get(labels.name(node))
-        conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
-        if tray and any(row.get("type") == "Ready" and row.get("status") != "True" for row in conditions):
+        if tray and domains.is_lost(node):
             message = f"Node {labels.name(node)} is not Ready."
             clique = evidence.fabric.trays[tray]["clique"]
             yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)

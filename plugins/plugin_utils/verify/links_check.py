@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for code, text in of_gpus(notes):
             gpu = only(note.get("gpu") for note in notes if note["code"] == code)
             yield failure(code, HARDWARE, f"{tray}: {text}", tray, clique, gpu=gpu)
-        before = _known(evidence.links_before, tray)
+        before = known(evidence.links_before, tray)
         growing = [
             (gpu["index"], link, times, number)
             for gpu in gpus
@@ -101,19 +101,19 @@ def memory(evidence: Evidence) -> dict[str, Known]:
     kept: dict[str, Known] = {}
     for tray in evidence.fabric.trays:
         part = evidence.trays[tray].links if tray in evidence.trays else None
-        known = _known(evidence.links_before, tray)
+        before = known(evidence.links_before, tray)
         if part is None:
             if tray in evidence.links_before:
-                kept[tray] = known
+                kept[tray] = before
             continue
         now = {str(gpu["uuid"]): counters(gpu) for gpu in part.gpus}
-        gpus = {uuid: compare(known["gpus"].get(uuid), counted)[1] for uuid, counted in now.items()}
+        gpus = {uuid: compare(before["gpus"].get(uuid), counted)[1] for uuid, counted in now.items()}
         if not gpus or len(gpus) < part.gpu_count:
             # A GPU that cannot be read now may be one that was read before.
-            gpus = {**known["gpus"], **gpus}
+            gpus = {**before["gpus"], **gpus}
         kept[tray] = {
             "gpus": gpus,
-            "xid_at": max([known["xid_at"], *(xid["last_at"] for xid in part.xids)]),
+            "xid_at": max([before["xid_at"], *(xid["last_at"] for xid in part.xids)]),
         }
     return kept
 
@@ -147,7 +147,7 @@ def counters(gpu: links.Gpu) -> dict[str, int | None]:
     return rows
 
 
-def _known(before: Object, tray: str) -> Known:
+def known(before: Object, tray: str) -> Known:
     """What the verdict file has of a tray, without what is malformed: a person may have edited it."""
     row = mapped(before.get(tray))
     gpus = {str(uuid): dict(counted) for uuid, counted in mapped(row.get("gpus")).items() if _is_known(counted)}

@@ -24,8 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.kernel_log im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, HARDWARE, WARNING
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped, only, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import only, whole
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import TrayReport
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import links_check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.hardware_check import RECOVERY
 
@@ -37,8 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for tray, report in evidence.trays.items():
         clique, rows = evidence.clique_of(tray), report.links.xids if report.links else ()
         held = _held(report, rows)
-        before = mapped(evidence.links_before.get(tray)).get("xid_at")
-        after = before if isinstance(before, (int, float)) else 0
+        after = links_check.known(evidence.links_before, tray)["xid_at"]
         new = [row for row in rows if row["last_at"] > after and row["action"] != "none" and row not in held]
         named = summarize(map(kernel_log.text, [*held, *sorted(new, key=lambda row: not row["fatal"])]))
         since = "since the last run" if tray in evidence.links_before else f"in the last {kernel_log.DAYS} days"

@@ -23,6 +23,7 @@ PODS = sentences.Answer("queue", "", "kubernetes", "1 waits in Kubernetes.")
     ("options", "sentence"),
     [
         ({"pod": "default/a", "job": "1"}, "ask one question: a job, a tray, a segment, a pod or a ComputeDomain"),
+        ({"partition": "gpu"}, "ask one question: a job, a tray, a segment, a pod"),
         ({"pod": "a", "kubeconfig": "k"}, "'a' is no NAMESPACE/NAME"),
         ({"compute_domain": "a/b/c", "kubeconfig": "k"}, "'a/b/c' is no NAMESPACE/NAME"),
         ({"pod": "default/a"}, "no scheduler is configured: set slurm_controller_hosts for jobs"),

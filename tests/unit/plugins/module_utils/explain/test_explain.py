@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.sentences
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import (
     Evidence,
     Job,
-    Partition,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
 from ansible_collections.rackscale.nvlink.tests.integration.explain_table import SITUATIONS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_fake
@@ -60,7 +61,7 @@ def cluster(*jobs: Job, **more: Any) -> Evidence:
     """Two blocks of four trays in partitions gpu and gold, all idle but for these jobs."""
     trays = dict.fromkeys((tray for names in EIGHT.values() for tray in names), IDLE)
     blocks = {name: tuple(names) for name, names in EIGHT.items()}
-    partitions = {name: Partition(name, frozenset(trays), default=name == "gpu") for name in ("gpu", "gold")}
+    partitions = {name: Partition(name, tuple(trays), default=name == "gpu") for name in ("gpu", "gold")}
     known = {"trays": trays, "blocks": blocks, "sizes": (4,), "partitions": partitions, **more}
     return Evidence(NOW, {job.number: job for job in jobs}, **known)
 
@@ -109,8 +110,8 @@ def test_the_pages_have_answers_of_the_table_and_each_once() -> None:
 
 def test_a_change_counts_only_where_slurmctld_starts_it_on_idle_trays() -> None:
     evidence = evidence_of("forky drained")
-    two, fewer = evidence.jobs[2], Proposal(("--nodes=3",), 3)
-    later = slurm_evidence.time_of(slurm_evidence.seconds_of(evidence.now) + 1800)
+    two, fewer = evidence.jobs[2], Proposal("--nodes=3", 3)
+    later = (datetime.fromisoformat(evidence.now) + timedelta(minutes=30)).isoformat()
     printed = f"sbatch: Job 3 to start at {later} a using 12 processors on nodes r01t[01,03-04] in partition gpu"
     change = situations.confirmed(evidence, two, fewer, printed)
     assert change == Change("It starts now with 3 trays.", "sbatch --test-only --nodes=3")
@@ -212,7 +213,7 @@ def test_a_failed_launch_has_the_words_of_its_prolog() -> None:
 
 def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
     evidence = cluster(job(2, "PartitionNodeLimit", nodes=4, partitions=("gold", "gpu")))
-    evidence.partitions["gold"] = evidence.partitions["gold"]._replace(most=2)
+    evidence.partitions["gold"] = Partition("gold", evidence.partitions["gold"].nodes, max_nodes=2)
     # 25.11.1 and later start it in the other one.
     evidence.settings["slurm_version"] = "26.05.5"
     assert ask(evidence, "2").waits_for == "slurm"
@@ -222,9 +223,9 @@ def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
         "Job 2 can never start: partition gold refuses it, and this release then keeps it waiting in all of its"
         " partitions; it asks for 4 trays, and partition gold allows 2 a job (MaxNodes)."
     )
-    assert answer.proposals == (Proposal(("--partition=gpu",), 4),)
+    assert answer.proposals == (Proposal("--partition=gpu", 4),)
     # Slurm places a job in one of its partitions, not over them.
-    halves = {name: Partition(name, frozenset(EIGHT[name])) for name in EIGHT}
+    halves = {name: Partition(name, tuple(EIGHT[name])) for name in EIGHT}
     evidence = cluster(job(2, nodes=5, partitions=("r01", "r02")), partitions=halves)
     assert ask(evidence, "2").sentence == "Job 2 can never start: it asks for 5 trays, and partition r01 has 4."
 
@@ -232,7 +233,7 @@ def test_a_job_of_several_partitions_of_which_one_refuses_it() -> None:
 def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     assert summary.health(str(tmp_path)) == summary.blocks(str(tmp_path)) == {}
     row = {"state": "unhealthy", "reason": "GPU 2 is lost", "remedy": "Reset GPU 2.", "code": "gpu_lost"}
-    document = {"schema_version": 1, "at": NOW, "trays": {"r01t01": row, "r01t02": None}}
+    document = {"schema_version": 1, "at": NOW, "trays": {"r01t01": row}}
     (tmp_path / "health.json").write_text(json.dumps(document))
     blocks = {"r01": {"clique": "r01", "trays": EIGHT["r01"]}, "r02": {"clique": "r02", "trays": EIGHT["r02"]}}
     (tmp_path / "blocks.json").write_text(json.dumps({"schema_version": 1, "blocks": blocks}))
@@ -253,16 +254,16 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
         evidence = cluster(trays={"r01t01": Node(frozenset(state.split()), reason)})
         assert situations.of_tray(evidence, "r01t01").sentence.endswith(f"{reason}; {todo}")
     # Without blocks in Slurm those of the summary say where NVLink ends.
-    evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), cliques=summary.blocks(str(tmp_path)))
+    evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), in_summary=summary.blocks(str(tmp_path)))
     assert "NVLink ends between r01t04 and r02t01" in ask(evidence, "1").sentence
     # Blocks of one clique, which the site has split, share NVLink.
     halves = {"r01": EIGHT["r01"][:2], "r01-2": EIGHT["r01"][2:], "r02": EIGHT["r02"]}
     rows = {name: {"clique": name[:3], "trays": trays} for name, trays in halves.items()}
     (tmp_path / "blocks.json").write_text(json.dumps({"schema_version": 1, "blocks": rows}))
-    clique_of = summary.clique_of(str(tmp_path))
-    evidence = cluster(running(1, "r01t01", "r01t03"), blocks=halves, clique_of=clique_of)
+    in_summary = summary.blocks(str(tmp_path))
+    evidence = cluster(running(1, "r01t01", "r01t03"), blocks=halves, in_summary=in_summary)
     assert ask(evidence, "1").sentence.startswith("Job 1 runs on 2 trays of blocks r01, r01-2, which are one clique")
-    evidence = cluster(running(1, "r01t01", "r01t03", "r02t01"), blocks=halves, clique_of=clique_of)
+    evidence = cluster(running(1, "r01t01", "r01t03", "r02t01"), blocks=halves, in_summary=in_summary)
     assert "1+1+1 in 3 blocks: NVLink ends between r01t03 and r02t01" in ask(evidence, "1").sentence
     (tmp_path / "health.json").write_text('{"schema_version": 2}')
     assert summary.health(str(tmp_path)) == {}
@@ -352,7 +353,7 @@ def test_next_to_5000_jobs_few_placements_are_compared(monkeypatch: pytest.Monke
     jobs = {number: running(number, name, end=end) for number, name, end in zip(range(5000), trays, ends)}
     jobs[9999] = job(9999, nodes=360 * 18)
     blocks = {name: tuple(members) for name, members in names.items()}
-    evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", frozenset(trays))}, (), blocks, (18,))
+    evidence = Evidence(NOW, jobs, trays, {"gpu": Partition("gpu", tuple(trays))}, (), blocks, (18,))
     compared: list[int] = []
     places = placement.places
     monkeypatch.setattr(placement, "places", lambda *given: compared.append(1) or places(*given))

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.holding import Holding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job, Partition
+from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import Evidence, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import placement
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Clusters, Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files
@@ -62,13 +63,13 @@ def test_explain_counts_the_same_trays_as_idle(words: list[str]) -> None:
     nodes = dict(zip(fabric.trays, words))
     known = {tray: Node(frozenset(text.split("+"))) for tray, text in nodes.items()}
     blocks = {name: tuple(members) for name, members in fabric.members.items()}
-    partition = Partition("all", frozenset(nodes))
+    partition = Partition("all", tuple(nodes))
     evidence = Evidence("2026-11-21T05:00:00", {}, known, {"all": partition}, blocks=blocks, sizes=(4,))
     held = Holding(evidence, Job("0", 0, "PENDING", "Resources", -1, "", ("all",)))
     state = node_states.applied(fabrics.state(fabric), fabric, nodes)
     for found in capacity.capacities(fabric, state, (), nodes):
         assert found.idle is not None
-        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle())
+        assert {block.name: number for block, number in found.idle.items()} == held.by_block(held.idle)
 
 
 def test_idle_trays_are_unknown_of_a_cluster_whose_slurm_did_not_answer() -> None:
