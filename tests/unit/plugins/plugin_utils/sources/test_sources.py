@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from ansible.utils.display import Display
@@ -99,3 +100,30 @@ def test_a_larger_fleet_keeps_the_faults_of_a_smaller_one() -> None:
         return [row.tray for row in fleet if row.health == "unhealthy"]
 
     assert unhealthy(20)[: len(unhealthy(10))] == unhealthy(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"racks": 0}, "racks is 0"),
+        ({"racks": True}, "racks is True"),
+        ({"trays_per_rack": 246}, "trays_per_rack is 246"),
+        ({"seed": "x" * 10_000}, "seed is 'xxx"),
+        ({"faults": {"down": True}}, "faults: down is True"),
+        ({"faults": {"down": ["r01t19"]}}, "names 'r01t19', which is not a tray of this fleet; did you mean r01t1"),
+        ({"racks": 60_000, "trays_per_rack": 200}, "12000000"),
+        ({"cliques_per_rack": 19}, "cliques_per_rack is 19"),
+        ({"split": [2]}, "split is not a mapping"),
+        ({"split": {"9": 2}}, "split names rack '9'"),
+        ({"split": {"\u0661": 2}}, "split names rack"),
+        ({"split": {"1": 19}}, "split: 1 is 19"),
+    ],
+)
+def test_a_wrong_option_of_the_simulation_raises_one_sentence(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        simulation.discover(options, NOW)
+    message = str(caught.value)
+    assert expected in message
+    assert message.startswith("simulation: ")
+    assert "\n" not in message
+    assert len(message) < 200
