@@ -220,17 +220,13 @@ CAUSES = {
     "switches_disagree": "the controller was enabled on more than one switch of the domain",
     "switch_partition_differs": "the NVLink partition was changed on the switch, and the change is not accepted",
     "switch_partition_degraded": "a cable, port or switch of the rack failed",
-    "switch_gpu_unassigned": "the GPU was removed from its NVLink partition and added to none",
     "switch_gpu_mismatch": "GPUs or trays were exchanged, or the release of the switch counts slots otherwise",
     "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
     "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
-    "recovery_action": "the driver has recorded an error of the GPU",
     "tray_subset_failed": "a part of the tray's operating system is damaged, such as Python or /proc",
     "driver_missing": "the kernel modules did not load at boot, or the driver's packages are installed in part only",
     "no_gpu": "the GPUs have no power or fell off the bus",
     "gpu_missing": "a GPU is no longer on the PCIe bus",
-    "tray_not_attached": "the GPUs have not joined the NVLink fabric",
-    "fabric_missing": "the driver has not registered the GPUs with the NVLink fabric",
     "fabric_not_supported": "the GPUs are PCIe cards or those of an HGX baseboard",
     "fabric_uuid_zero": "the NMX controller has assigned no cluster UUID to the NVLink domain",
     "fabric_not_started": "nvidia-persistenced is not running",
@@ -241,41 +237,29 @@ CAUSES = {
     "nvlink_links_down": "the GPU needs a reset, or the NVLink switches have no power",
     "nvlink_links_degraded": "a cable, port or switch of the rack failed",
     "nvlink_xid": "a link of the GPU, or of another GPU of its clique, failed",
-    "acceptance_pending": "the tray is new and not yet in the fabric file",
     "tray_moved": "the NVLink partition was changed, or the trays or their host names were exchanged",
-    "tray_replaced": "the tray or its GPUs were replaced",
     "tray_partitions": "the provider of the NVLink partitions gave each idle tray one of its own",
     "imex_not_ready": "the daemon was stopped, or is waiting for its peers",
-    "imex_unit_down": "the daemon was stopped, or exited with an error",
-    "imex_unit_starting": "the start of the daemon hangs",
-    "imex_timeout": "the daemon hangs",
-    "imex_foreign_daemon": "nvidia-imex was started by hand",
-    "imex_restart_pending": "the node list or the package was written and nvidia-imex was not restarted",
     "imex_list_differs": "a program other than the role imex wrote the node list",
     "imex_list_outdated": "the node list was edited by hand",
     "imex_pair_disconnected": "a firewall blocks the traffic between the two",
     "imex_peer_authentication": "certificates expired, or were renewed on some trays only",
     "imex_channel_missing": "imex_channels is empty, or the device was removed or not created after a reboot",
-    "imex_channel_slurm_conflict": "both the role imex or the driver and Slurm create channels",
-    "slurm_unreachable": "slurmctld, slurmdbd or its host is down",
     "slurmd_newer": "the trays were upgraded before the controller",
     "slurm_blocks_differ": "the topology file was edited by hand or replaced, or is older than the fabric file",
     "slurm_block_overlap": "the topology file was edited by hand; slurmctld accepts a node in two blocks",
     "slurm_node_unclaimed": "the tray was removed from the fabric file or never discovered, or the file was edited by"
     " hand",
-    "slurm_topology_differs": "the file was changed and slurmctld has not loaded it",
     "slurm_reconfigure_needed": "what slurmctld schedules with differs from its files, as after scontrol update of a"
     " node or partition",
     "slurm_tier_differs": "it was changed by hand, or its definition changed since the last run",
-    "k8s_unreachable": "the API server is down, or the kubeconfig is outdated",
     "k8s_node_missing": "the tray never joined the cluster, or its Node was deleted",
-    "node_not_ready": "the kubelet does not report its status",
     "k8s_clique_label_wrong": "the label was set by hand, or gpu-feature-discovery has not updated it since the GPUs"
     " changed",
     "dra_node_outdated": "the DRA driver's kubelet plugin does not run on the node, or has not updated since the GPUs"
     " changed",
 }
-"""The likely cause of a code, for verify, where its sentence does not have it."""
+"""The likely cause of a code, for verify, where it is more than the sentence in other words."""
 
 _NO_ANSWER = Symptom("A tray does not answer, or its answer cannot be used", HARDWARE, _FACTS)
 _SWITCHES = Symptom("An NVLink switch fails, or lists other partitions than the fabric file", SWITCH, _PARTITION)
