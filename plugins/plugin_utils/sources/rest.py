@@ -38,7 +38,9 @@ def discover(options: Any, now: str) -> SourceResult:
     items = Expression(checked.needed("trays", "a JMESPath expression that returns a list"), f"{SOURCE}: trays")
     fields = _fields(checked)
     trays = Collector(SOURCE, "items")
-    for page, where in _pages(checked):
+    if ("url" in checked) == ("file" in checked):
+        raise checked.wrong("url", "or file must be set, exactly one of them")
+    for page, where in [_file(checked)] if "file" in checked else _web_pages(checked):
         found = items(page)
         if not isinstance(found, list):
             raise SourceError(f"{SOURCE}: trays returns no list on the page {where}; correct the expression")
@@ -50,17 +52,8 @@ def discover(options: Any, now: str) -> SourceResult:
 # ------------------------------------------------------------------------------------------------------------- pages
 
 
-def _pages(options: Options) -> Iterator[tuple[Any, str]]:
-    """Yield (document of a page, its address for messages)."""
-    if ("url" in options) == ("file" in options):
-        raise options.wrong("url", "or file must be set, exactly one of them")
-    if "file" in options:
-        yield _file(options)
-    else:
-        yield from _web_pages(options)
-
-
 def _file(options: Options) -> tuple[Any, str]:
+    """(document of a page, its address for messages), as _web_pages() yields them."""
     for key in ("next", "max_pages", "token_header", "token_prefix", *http.OPTIONS):
         if key in options and key != "max_bytes":
             raise options.wrong(key, "applies to url only; leave it out with file")
