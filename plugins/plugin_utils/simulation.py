@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import HEALTH_BITS
+
 DEFAULT_PARTITION = 32766
 MAX_TRAYS = 1_000_000
 # NVML counts slots in one byte, and the nine switch trays count before the compute trays (real: tray 4 in slot 14).
@@ -114,10 +116,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     "cliques": None,
                     "health": {
                         "summary": "healthy",
-                        "degraded_bandwidth": False,
-                        "route_recovery": False,
-                        "route_unhealthy": False,
-                        "access_timeout_recovery": False,
+                        **dict.fromkeys(HEALTH_BITS, False),
                         "incorrect_configuration": "none",
                         "partition_assigned": True,
                         "fabric_manager_connected": None,
