@@ -68,10 +68,6 @@ def _problem(path: str, loader: Any) -> str | None:
         plugin = inventory_loader.get(PLUGIN)
         plugin.parse(InventoryData(), loader, path, cache=True)
     except AnsibleError as error:
-        return sentence_of(error)
+        # Ansible adds lines with the place in the file to some.
+        return " ".join(str(error).split())
     return None
-
-
-def sentence_of(error: Exception) -> str:
-    """The message of an error of Ansible in one line; Ansible adds lines with the place in the file to some."""
-    return " ".join(str(error).split())
