@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -43,11 +42,7 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
     checked = Options(options, OPTIONS, SOURCE)
     trays = _trays(checked, known)
     jump = _gateways(checked, trays, reporter)
-    try:
-        results = asyncio.run(_read(trays, jump, checked, reporter))
-    except OSError as error:
-        why = error.strerror or error
-        raise SourceError(f"{SOURCE}: cannot start ssh ({why}); correct the option ssh, or lower fanout") from error
+    results = reading.run(_read(trays, jump, checked, reporter), SOURCE)
     observed = [tray_report.read(tray, result).observation(SOURCE) for tray, result in results.items()]
     problems = [(row.tray, row.problem) for row in observed if not row.reachable]
     if problems:
