@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import yaml
@@ -32,10 +33,16 @@ class RenderError(NvlinkError):
 
 
 class Options:
-    """The options of one source in an inventory file; each is checked when it is read."""
+    """The options of one source in an inventory file, of which none may be unknown; each is checked when it is read."""
 
     def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
-        self.name, self._values = name, check_options(values, known, name)
+        if not isinstance(values, (Mapping, NoneType)):
+            # Not shown, since it may contain a secret.
+            raise SourceError(f"{name}: is not a mapping of options; write key: value lines under it")
+        self.name, self._values = name, values or {}
+        for key in self._values:
+            if key not in known:
+                raise SourceError(f"{name}: {shown(key)} is not a known option{nearest(key, known)}")
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -168,16 +175,3 @@ def _is_between(value: Any, low: float, high: float) -> bool:
 def documented(fragment: str, source: str) -> tuple[str, ...]:
     """The options of a source, from the DOCUMENTATION of its doc fragment."""
     return tuple(yaml.safe_load(fragment)["options"][source]["suboptions"])
-
-
-def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[str, Any]:
-    """Check that the option of a source is a mapping without unknown keys; None becomes an empty mapping."""
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping):
-        # Not shown, since it may contain a secret.
-        raise SourceError(f"{source}: is not a mapping of options; write key: value lines under it")
-    for key in options:
-        if key not in known:
-            raise SourceError(f"{source}: {shown(key)} is not a known option{nearest(key, known)}")
-    return options

@@ -14,12 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_re
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
-    Options,
-    SourceError,
-    check_options,
-    documented,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import CHECKS, observation
@@ -134,8 +129,6 @@ def _following(client: http.Client, url: str, target: Any) -> str:
 
 
 def _fields(options: Options) -> dict[str, Expression]:
-    where = f"{SOURCE}: fields"
-    expressions = check_options(options.mapping("fields"), ("name", *CHECKS), where)
-    if "name" not in expressions:
-        raise SourceError(f"{where}: name is missing; write the expression for the name of a tray")
-    return {str(key): Expression(value, f"{where}: {key}") for key, value in expressions.items() if value is not None}
+    fields = Options(options.mapping("fields"), ("name", *CHECKS), f"{SOURCE}: fields")
+    fields.needed("name", "the expression for the name of a tray")
+    return {key: Expression(fields.given(key), f"{fields.name}: {key}") for key in ("name", *CHECKS) if key in fields}
