@@ -54,7 +54,6 @@ SCHEMA = schemas.of_return(fabric_facts.RETURN)
 NO_RESULT = "no result in this run"
 # Ansible's messages where a module did not even start.
 _NOT_STARTED = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
-_SSH = "Failed to connect to the host via ssh: "
 # The controller's side writes these.
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 # The facts that roles of Kubernetes use of an earlier task.
@@ -168,7 +167,8 @@ def read(tray: str, result: Any) -> TrayReport:
     # Written by this collection's action plugin on the controller, not by the tray.
     refused = (*invalid, *(_about(row, tray) for row in found if row["code"] in _OF_CONTROLLER))
     if result.get("unreachable"):
-        return _silent(tray, _unreachable(result.get("msg")), refused)
+        # Of ssh the last line: banners and warnings of any length stand above it.
+        return _silent(tray, _last(result.get("msg")) or "unreachable", refused)
     if result.get("skipped"):
         return _silent(tray, "the task that reads its facts was skipped", refused)
     facts = mapped(result.get("ansible_facts"))
@@ -224,19 +224,10 @@ def _silent(tray: str, problem: str, refused: tuple[Finding, ...] = ()) -> TrayR
     return TrayReport(tray, problem=problem, missing=dict.fromkeys(_PARTS, problem), refused=refused)
 
 
-def _unreachable(message: Any) -> str:
-    """Why a host is unreachable: of ssh the last line, since banners and warnings of any length stand above it."""
-    if isinstance(message, str):
-        _frame, ssh, printed = message.partition(_SSH)
-        last = _last(printed)
-        if last:
-            return f"{ssh}{last}"
-    return sentence(message) or "unreachable"
-
-
-def _last(printed: str) -> str:
+def _last(printed: Any) -> str:
     """The last line that is not empty, as a sentence."""
-    return next(filter(None, (sentence(line) for line in reversed(printed.split("\n")[-20:]))), "")
+    lines = printed.split("\n")[-20:] if isinstance(printed, str) else ()
+    return next(filter(None, map(sentence, reversed(lines))), "")
 
 
 def _failure(result: Object) -> str:
@@ -244,7 +235,7 @@ def _failure(result: Object) -> str:
     if not why.startswith(_NOT_STARTED):
         return why
     # Ansible's message is about its own protocol; what the host printed instead is the cause.
-    last = _last(str(result.get("module_stderr") or result.get("module_stdout") or ""))
+    last = _last(result.get("module_stderr") or result.get("module_stdout"))
     return f"its Python interpreter returned no result{f' ({last})' if last else ''}"
 
 
