@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
@@ -225,13 +225,13 @@ def test_invalid_expressions_fail_only_if_strict(site: Path, parse: Parse, broke
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that were queried, since the cache had no answer."""
-    found, real = [], sources.observe
+    found, real = [], sources.query
 
-    def observe(name: str, *arguments: Any) -> Any:
+    def query(name: str, *arguments: Any) -> Any:
         found.append(name)
         return real(name, *arguments)
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(sources, "query", query)
     return found
 
 
@@ -356,7 +356,7 @@ def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
     trays = simulation.fleet(racks=1, trays_per_rack=3)
     named = dict(zip(("localhost", "slurm_controller", "r01t03"), trays.values(), strict=True))
     rows = [from_facts(name, facts) for name, facts in named.items()]
-    monkeypatch.setattr(sources, "observe", lambda *_arguments: SourceResult(rows, []))
+    monkeypatch.setattr(sources, "query", lambda *_arguments: Answer("simulation", rows))
     inventory = parse(SIMULATED, groups=["slurm_controller"])
     assert (sorted(inventory.hosts), hosts(inventory, "slurm_controller")) == (["r01t03"], [])
     assert [text.partition(": its state holds ")[2] for text in warnings] == [
@@ -370,9 +370,9 @@ def test_no_default_of_a_pattern_is_the_name_of_a_tray() -> None:
 
 
 def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    def observe(*arguments: Any) -> Any:
+    def query(*arguments: Any) -> Any:
         raise ModuleNotFoundError("No module named 'jmespath'", name="jmespath")
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(sources, "query", query)
     with pytest.raises(AnsibleError, match="the Python library jmespath is missing on the controller"):
         parse(SIMULATED)

@@ -13,7 +13,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    ansible_facts,
+    fabric_file,
+    rest,
+    simulation,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,10 +29,11 @@ NOW = "2026-11-21T05:00:00Z"
 def test_every_live_source_of_the_table_can_be_read(known: str) -> None:
     """Without options it returns a result, or reports which option it needs."""
     try:
-        result: object = sources.observe(known, None, NOW)
+        answer = sources.query(known, None, NOW, {}, Display())
+        problem = answer.failure
     except NvlinkError as error:
-        result = str(error)
-    assert isinstance(result, SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(result))
+        problem = str(error)
+    assert not problem or re.fullmatch(rf"{known}: .*[^.]", problem)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +47,10 @@ def test_a_wrong_list_of_sources_is_an_error(names: object) -> None:
 def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = iter([OutageError("rest: https://x is down; start it."), SourceError("rest: url is missing; write it")])
 
-    def observe(*_arguments: object) -> SourceResult:
+    def discover(*_arguments: object) -> SourceResult:
         raise next(errors)
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(rest, "discover", discover)
     assert sources.query("rest", {}, NOW, {}, Display()).failure == "rest: https://x is down; start it"
     with pytest.raises(SourceError):
         sources.query("rest", {}, NOW, {}, Display())

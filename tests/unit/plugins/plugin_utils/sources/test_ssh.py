@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading, ssh
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell import __version__ as clustershell
@@ -110,7 +111,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
         hosts: Any, known: dict[str, str] | None = None, reporter: sources.Reporter | None = None, **options: Any
     ) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
-        return {row.tray: row for row in sources.observe("ssh", given, NOW, known, reporter).observations}
+        return {row.tray: row for row in ssh.discover(given, NOW, known or {}, reporter or Display()).observations}
 
     return run
 
@@ -276,8 +277,9 @@ def test_the_connection_to_a_gateway_ends_after_an_error(
 
 def test_the_connection_to_a_gateway_ends_with_a_killed_controller(tmp_path: Path, observe: Observe) -> None:
     program = (
-        "import sys; from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources;"
-        "sources.observe('ssh', {'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z')"
+        "import sys; from ansible.utils.display import Display;"
+        "from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh;"
+        "ssh.discover({'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z', {}, Display())"
     )
     controller = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "ssh")])
     wait_for((tmp_path / "calls").exists)
@@ -383,6 +385,6 @@ RANGES = "which is not a node set; write ranges such as 01-18, of at most 20 dig
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SourceError, match=f"^ssh: {sentence}") as raised:
-        sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", **options}, NOW)
+        ssh.discover({"hosts": "tray1", "ssh": "/bin/true", **options}, NOW, {}, Display())
     assert not str(raised.value).endswith(".")
     assert "\n" not in str(raised.value)
