@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
 
-Pure and seeded: the same options give the same facts on every machine. ``places`` yields only what an inventory needs,
-lazily; ``fleet`` returns the whole facts.
+Pure and seeded: the same options give the same facts on every machine.
 """
 
 from __future__ import annotations
@@ -62,16 +61,6 @@ def places(
             name = f"r{rack:0{rack_width}d}t{tray:0{tray_width}d}"
             clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + (tray - 1) * cliques // trays_per_rack
             yield Place(name, cluster_uuid, clique_id, tray - 1, gpus_per_tray, rack, tray)
-
-
-def fleet(
-    racks: int = 1, observed_at: str = "2026-01-01T00:00:00Z", seed: int = 1, **shape: Any
-) -> dict[str, dict[str, Any]]:
-    """Tray name -> the facts of that tray, all up and healthy; options as for places().
-
-    No two trays, and no two GPUs, share a dict: a caller may change one without touching another.
-    """
-    return {place.name: facts(place, seed, observed_at) for place in places(racks, seed=seed, **shape)}
 
 
 def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:

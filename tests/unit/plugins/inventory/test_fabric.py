@@ -15,13 +15,14 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]
@@ -353,7 +354,7 @@ def test_a_tray_must_not_have_the_name_of_a_group_or_the_controller(site: Path, 
 def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
     parse: Parse, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    trays = simulation.fleet(racks=1, trays_per_rack=3)
+    trays = fleets.fleet(racks=1, trays_per_rack=3)
     named = dict(zip(("localhost", "slurm_controller", "r01t03"), trays.values(), strict=True))
     rows = [from_facts(name, facts) for name, facts in named.items()]
     monkeypatch.setattr(sources, "query", lambda *_arguments: Answer("simulation", rows))

@@ -8,10 +8,11 @@ import collections
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 
 
 def test_a_rack_has_one_domain_and_the_default_partition() -> None:
-    fleet = simulation.fleet(racks=2)
+    fleet = fleets.fleet(racks=2)
     assert list(fleet)[:2] == ["r01t01", "r01t02"]
     assert len(fleet) == 36
     first = [facts for name, facts in fleet.items() if name.startswith("r01")]
@@ -25,15 +26,13 @@ def test_a_rack_has_one_domain_and_the_default_partition() -> None:
 
 
 def test_the_fleet_depends_on_the_seed_alone() -> None:
-    assert simulation.fleet(seed=7) == simulation.fleet(seed=7)
-    uuids = [
-        {gpu["uuid"] for facts in simulation.fleet(seed=seed).values() for gpu in facts["gpus"]} for seed in (7, 8)
-    ]
+    assert fleets.fleet(seed=7) == fleets.fleet(seed=7)
+    uuids = [{gpu["uuid"] for facts in fleets.fleet(seed=seed).values() for gpu in facts["gpus"]} for seed in (7, 8)]
     assert not uuids[0] & uuids[1]
 
 
 def test_a_rack_is_split_into_equal_cliques() -> None:
-    fleet = simulation.fleet(racks=2, split={2: 2})
+    fleet = fleets.fleet(racks=2, split={2: 2})
     assert {facts["clique_id"] for name, facts in fleet.items() if name.startswith("r01")} == {32766}
     assert [facts["clique_id"] for name, facts in fleet.items() if name.startswith("r02")] == [1] * 9 + [2] * 9
     uneven = collections.Counter(place.clique_id for place in simulation.places(split={1: 4}))

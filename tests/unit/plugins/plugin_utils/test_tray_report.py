@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FA
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import role_phases
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
+from ansible_collections.rackscale.nvlink.tests.lab.nvml.fleets import fleet
 from hypothesis import given
 from hypothesis import strategies as st
 

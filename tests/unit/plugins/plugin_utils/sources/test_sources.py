@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
@@ -19,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     rest,
     simulation,
 )
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,7 +76,7 @@ def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, pa
 )
 def test_simulated_trays_are_observed_as_by_fabric_facts(shape: dict[str, int]) -> None:
     split = {1: 1 + shape["trays_per_rack"] // 2}
-    facts = racks.fleet(**shape, split=split, observed_at=NOW)
+    facts = fleets.fleet(**shape, split=split, observed_at=NOW)
     assert simulation.discover({**shape, "split": split}, NOW).observations == [
         ansible_facts.from_facts(tray, row, simulation.SOURCE) for tray, row in facts.items()
     ]

@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading, ssh
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell import __version__ as clustershell
 
@@ -102,7 +102,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
     }.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "answer.xml").write_text(standin_text.smi_text(next(iter(simulation.fleet().values()))))
+    (tmp_path / "answer.xml").write_text(standin_text.smi_text(next(iter(fleets.fleet().values()))))
     monkeypatch.setenv("SCRATCH", str(tmp_path))
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
@@ -118,7 +118,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
 
 @pytest.mark.core
 def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
-    facts = next(iter(simulation.fleet().values()))
+    facts = next(iter(fleets.fleet().values()))
     observed = observe("tray[1-5]", fanout=2)
     assert list(observed) == ["tray1", "tray2", "tray3", "tray4", "tray5"]
     for row in observed.values():
@@ -131,7 +131,7 @@ def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
 def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hosts driver-FAULT have NVML with that fault, or with none."""
     for fault in (*standin_text.NVML_FAULTS, None):
-        text = standin_text.standin_text(next(iter(simulation.fleet().values())), fault)
+        text = standin_text.standin_text(next(iter(fleets.fleet().values())), fault)
         (tmp_path / f"driver-{fault or 'none'}").write_text(text)
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
