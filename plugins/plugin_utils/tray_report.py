@@ -7,8 +7,8 @@ An answer is the result of a fabric_facts task, or what has its shape (the probe
 
     {"ansible_facts": {"nvlink_fabric": {...}, ...}, "findings": [...], "failed", "unreachable", "skipped", "msg"}
 
-A tray may return anything, so every value is checked here, and nothing raises. A subset of fabric_facts becomes one
-typed part; a new one needs a field of TrayReport and a row of _PARTS.
+A tray may return anything, so every value is checked here, and nothing raises. A subset of fabric_facts that the
+controller reads becomes one typed part; a new one needs a field of TrayReport and a row of _PARTS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, links
@@ -123,14 +123,6 @@ class Links(NamedTuple):
     xids_complete: bool
 
 
-class Serials(TypedDict, total=False):
-    """The serial numbers as fabric_facts documents them."""
-
-    baseboard: str | None
-    cpus: list[str]
-    nics: list[dict[str, str]]
-
-
 @dataclass(frozen=True)
 class TrayReport:
     """One reading of one tray.
@@ -145,7 +137,6 @@ class TrayReport:
     channels: Channels | None = None
     versions: Versions | None = None
     links: Links | None = None
-    serials: Serials | None = None
     problem: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -467,17 +458,11 @@ def _links(value: _Given) -> Links:
     )
 
 
-def _serials(value: _Given) -> Serials:
-    SCHEMA[f"ansible_facts.{FACTS['serials']}"](value.facts)
-    return cast(Serials, value.facts)
-
-
 _PARTS: dict[str, Callable[[_Given], Any]] = {
     "gpu": _gpus,
     "imex": _imex,
     "channels": _channels,
     "versions": _versions,
     "links": _links,
-    "serials": _serials,
 }
 """Subset of fabric_facts, which is the field of TrayReport -> what reads its facts; ValueError: not well-formed."""
