@@ -54,20 +54,16 @@ _MIN_LIVE_ANSWER = 50.0
 
 def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
     """The sources of the option, each with its own options, in the order of trust: those that observe trays."""
-    rows: list[tuple[str, Any]] = []
-    for row in given:
-        if isinstance(row, Mapping) and len(row) == 1:
-            rows.append(next(iter(row.items())))
-        elif isinstance(row, str):
-            rows.append((str(row), None))
-        else:
+    rows = [next(iter(row.items())) if isinstance(row, Mapping) and len(row) == 1 else (row, None) for row in given]
+    for name, _own in rows:
+        if not isinstance(name, str):
             # Not the values, since one may be a secret.
-            named = list(row) if isinstance(row, Mapping) else row
+            named = list(name) if isinstance(name, Mapping) else name
             raise SourceError(
                 f"sources: {shown(named)} is neither a name nor a name with its options; write ssh, or ssh: "
                 "with the options below it"
             )
-    live = [(name, own) for name, own in rows if name not in (sources.FABRIC_FILE, sources.EVIDENCE)]
+    live = [(str(name), own) for name, own in rows if name not in (sources.FABRIC_FILE, sources.EVIDENCE)]
     if not live:
         raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
     sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, sources.EVIDENCE, *sources.KNOWN))
