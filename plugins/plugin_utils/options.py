@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -54,6 +54,12 @@ class Options:
     def wrong(self, key: str, what: str) -> SourceError:
         """The error about a key; `what` follows the name of the key and contains the remedy."""
         return SourceError(f"{self.name}: {key} {what}")
+
+    def refuse(self, keys: Iterable[str], what: str) -> None:
+        """The error about the first of these keys that is set, since another option excludes them all."""
+        for key in keys:
+            if key in self:
+                raise self.wrong(key, what)
 
     def _valid(self, key: str, default: Any, is_valid: Callable[[Any], bool], remedy: str) -> Any:
         """The value of a key; `default`, which need not be valid, where it is left out."""

@@ -49,9 +49,8 @@ def discover(options: Any, now: str) -> SourceResult:
 
 def _file(options: Options) -> tuple[Any, str]:
     """(document of a page, its address for messages), as _web_pages() yields them."""
-    for key in ("next", "max_pages", "token_header", "token_prefix", *http.OPTIONS):
-        if key in options and key != "max_bytes":
-            raise options.wrong(key, "applies to url only; leave it out with file")
+    of_url = {"next", "max_pages", "token_header", "token_prefix", *http.OPTIONS} - {"max_bytes"}
+    options.refuse(sorted(of_url), "applies to url only; leave it out with file")
     limit = http.limits(options)["max_bytes"]
     content = options.content("file", limit)
     path = options.path("file") or ""
