@@ -451,7 +451,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import (
     like_group,
     missing_library,
@@ -578,9 +578,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return value
 
     def _path(self, name: str, path: str) -> str | None:
-        """The absolute path in an option; None where it is left out or empty."""
-        value = self._option(name)
-        return fabric_file.path_of(value, os.path.dirname(path), name) if value else None
+        """The absolute path in an option, a relative one from the folder of this file; None where it is left out."""
+        value = os.path.expanduser(str(self._option(name) or ""))
+        return os.path.abspath(os.path.join(os.path.dirname(path), value)) if value else None
 
     def _discover(
         self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool

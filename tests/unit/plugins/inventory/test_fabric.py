@@ -86,6 +86,13 @@ def test_files_are_selected_by_their_name_or_the_plugin_that_they_name(
     assert new_plugin().verify_file(str(path)) is expected
 
 
+@pytest.mark.parametrize("option", ["fabric.json", "../{name}/fabric.json", "{folder}/fabric.json"])
+def test_a_relative_path_starts_at_the_inventory_files_directory(site: Path, parse: Parse, option: str) -> None:
+    path = option.format(name=site.name, folder=site)
+    found = parse(FROM_FILE.replace("fabric.json", path))
+    assert found.groups["all"].vars["nvlink_fabric_file"] == str(site / "fabric.json")
+
+
 def test_the_state_may_lie_in_a_folder_of_its_own(site: Path, parse: Parse, tmp_path: Path) -> None:
     (site / "fabric.state.json").rename((tmp_path / "state").mkdir() or tmp_path / "state" / "fabric.state.json")
     assert hosts(parse(FROM_FILE), "nvlink_unhealthy") == []

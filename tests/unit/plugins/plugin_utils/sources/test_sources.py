@@ -14,7 +14,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
-    fabric_file,
     rest,
     simulation,
 )
@@ -54,14 +53,6 @@ def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch)
     assert sources.query("rest", {}, NOW, {}, Display()).failure == "rest: https://x is down; start it"
     with pytest.raises(SourceError):
         sources.query("rest", {}, NOW, {}, Display())
-
-
-@pytest.mark.parametrize(
-    ("option", "path"),
-    [("fabric.json", "/site/fabric.json"), ("../f.json", "/f.json"), ("/etc/f.json", "/etc/f.json")],
-)
-def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, path: str) -> None:
-    assert fabric_file.path_of(option, "/site") == path
 
 
 @given(
