@@ -54,6 +54,7 @@ SCHEMA = schemas.of_return(fabric_facts.RETURN)
 NO_RESULT = "no result in this run"
 # Ansible's messages where a module did not even start.
 _NOT_STARTED = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
+_SSH = "Failed to connect to the host via ssh: "
 # The controller's side writes these.
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 # The facts that roles of Kubernetes use of an earlier task.
@@ -158,8 +159,10 @@ def read(tray: str, result: Any) -> TrayReport:
     # Written by this collection's action plugin on the controller, not by the tray.
     refused = (*invalid, *(_about(row, tray) for row in found if row["code"] in _OF_CONTROLLER))
     if result.get("unreachable"):
+        message = result.get("msg")
         # Of ssh the last line: banners and warnings of any length stand above it.
-        return _silent(tray, _last(result.get("msg")) or "unreachable", refused)
+        printed = message.partition(_SSH)[2] if isinstance(message, str) else ""
+        return _silent(tray, _last(printed) or sentence(message) or "unreachable", refused)
     if result.get("skipped"):
         return _silent(tray, "the task that reads its facts was skipped", refused)
     facts = mapped(result.get("ansible_facts"))
