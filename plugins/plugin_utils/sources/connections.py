@@ -87,12 +87,10 @@ def read(
     for name in map(str, names):
         variables = hosts.variables(name) or {}
         misplaced |= hosts.misplaced(variables, (reading.OPTION,))
-        foreign = trust.foreign_variables(variables.get("ansible_facts"))
         try:
-            if foreign:
-                results[name] = trust.refusal(name, foreign)
-            else:
-                targets[name] = target(name, variables, hosts, becomes)._replace(options=options_of(name))
+            if foreign := trust.foreign_variables(variables.get("ansible_facts")):
+                raise OverriddenError(foreign)
+            targets[name] = target(name, variables, hosts, becomes)._replace(options=options_of(name))
         except OverriddenError as error:
             results[name] = trust.refusal(name, error.args[0])
         except (AnsibleError, SourceError, ValueError) as error:

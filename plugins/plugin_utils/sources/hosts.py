@@ -172,11 +172,10 @@ class Hosts:
         return observation if variables is None else self._applied(observation, variables)
 
     def _applied(self, observation: Observation, variables: Variables) -> Observation:
-        foreign = trust.foreign_variables(variables.get("ansible_facts"))
-        if foreign:
-            return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
+            if foreign := trust.foreign_variables(variables.get("ansible_facts")):
+                raise OverriddenError(foreign)
             for variable, (field, form, noun) in _SETTINGS.items():
                 value = self._setting(observation.tray, variables, variable)
                 if value is not None and not form.fullmatch(str(value)):
@@ -190,7 +189,7 @@ class Hosts:
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
         except OverriddenError as error:
-            return _refused(observation, error.args[0])
+            return tray_report.foreign(observation.tray, error.args[0]).observation(observation.source)
         return replace(observation, **changes) if changes else observation
 
     def variables(self, name: str) -> Variables | None:
@@ -243,10 +242,8 @@ class Hosts:
         return {*facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
 
 
-def _refused(observation: Observation, names: list[str]) -> Observation:
-    """What stays of an observation of a tray whose facts set these variables of the site."""
-    return tray_report.foreign(observation.tray, names).observation(observation.source)
-
-
 class OverriddenError(Exception):
-    """Facts of a host have the names, which are its argument, of variables that a template of the site uses."""
+    """Facts of a host set variables of the site, or have the names of those that its templates use.
+
+    The names are the argument.
+    """
