@@ -82,13 +82,6 @@ class Options:
             raise self.wrong(key, f"is {shown(name)}, write a cluster name of letters, digits, dots and dashes")
         return name
 
-    def secret(self, key: str) -> str | None:
-        """As text(), for a secret: errors do not show its value."""
-        value = self._values.get(key)
-        if value is not None and not _is_text(value):
-            raise self.wrong(key, "is not a text; correct it (its value is not shown)")
-        return None if value is None else str(value).strip()
-
     def needed(self, key: str, meaning: str) -> str:
         """A required text; meaning: what to write, for the message."""
         value = self.text(key)
@@ -163,7 +156,10 @@ class Options:
             raise self.wrong(key, f"and {file_key} are both set; keep one")
         content = self.content(file_key, MAX_SECRET_BYTES)
         if content is None:
-            return self.secret(key)
+            value = self._values.get(key)
+            if value is not None and not _is_text(value):
+                raise self.wrong(key, "is not a text; correct it (its value is not shown)")
+            return None if value is None else str(value).strip()
         secret = content.decode("utf-8", "replace").strip()
         if not secret:
             raise self.wrong(file_key, f"{self.path(file_key)} is empty; write the secret into it")
