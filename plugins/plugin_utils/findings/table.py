@@ -217,7 +217,6 @@ COMMANDS = {
 
 CAUSES = {
     "switch_controller_down": "the controller stopped, or a switch that ran it was replaced or rebooted",
-    "switches_disagree": "the controller was enabled on more than one switch of the domain",
     "switch_partition_differs": "the NVLink partition was changed on the switch, and the change is not accepted",
     "switch_partition_degraded": "a cable, port or switch of the rack failed",
     "switch_gpu_mismatch": "GPUs or trays were exchanged, or the release of the switch counts slots otherwise",
