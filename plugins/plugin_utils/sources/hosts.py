@@ -12,6 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -125,7 +126,6 @@ class Hosts:
 
     def __init__(self, hostvars: Any, evaluate: Callable[[str, Variables], Any]) -> None:
         self._hostvars, self._evaluate = hostvars, evaluate
-        self._own = self.variables("localhost") or {}
         # Tray -> its result of a reading by ssh; None where a task has registered the results.
         self.results: Mapping[str, Result] | None = None
 
@@ -162,6 +162,10 @@ class Hosts:
         """Those of the run's variables that a host has with another value than localhost, where they are read."""
         differ = {row for row in variables.keys() & names if variables[row] != self._own.get(row)}
         return set() if differ and trust.foreign_variables(variables.get("ansible_facts")) else differ
+
+    @cached_property
+    def _own(self) -> Variables:
+        return self.variables("localhost") or {}
 
     def applied(self, observation: Observation) -> Observation:
         """The observation with the node names, address and clusters that the site sets for its tray.
