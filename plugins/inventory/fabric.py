@@ -579,8 +579,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
     def _path(self, name: str, path: str) -> str | None:
         """The absolute path in an option, a relative one from the folder of this file; None where it is left out."""
-        value = os.path.expanduser(str(self._option(name) or ""))
-        return os.path.abspath(os.path.join(os.path.dirname(path), value)) if value else None
+        value = self._option(name)
+        if not value:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise SourceError(f"{name}: is {shown(value)}, write a path")
+        return os.path.abspath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
 
     def _discover(
         self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool

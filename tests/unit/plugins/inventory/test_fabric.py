@@ -302,6 +302,10 @@ IN_CONFIG = [
     (SIMULATED + "compose: 3\n", "compose: is not a dictionary, write "),
     (SIMULATED + "cache_timeout: [1]\n", r"cache_timeout: is a list, write an integer"),
     (PLUGIN + "sources: [fabric_file]\n", "fabric_file: is missing; set the path of the fabric file"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: ''\n", "fabric_file: is missing; set the path of the fabric file"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: ' '\n", "fabric_file: is ' ', write a path"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: \"{{ ['a'] }}\"\n", r"fabric_file: is \['a'\], write a path"),
+    (SIMULATED + "state_dir: \"{{ ['a'] }}\"\n", r"state_dir: is \['a'\], write a path"),
     (
         PLUGIN + "sources: [fabric_file]\nfabric_file: '{{ no }}'\n",
         "fabric_file: cannot be templated .*'no' is undefined",
