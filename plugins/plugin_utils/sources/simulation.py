@@ -62,9 +62,9 @@ def discover(options: Any, now: str) -> SourceResult:
 def _split(options: Options, racks: int, trays: int) -> dict[int, int]:
     """Rack -> its number of cliques; a rack's number may be a text."""
     cliques = {str(rack): number for rack, number in (options.mapping("split") or {}).items()}
-    unknown = cliques.keys() - set(map(str, range(1, racks + 1)))
-    if unknown:
-        raise options.wrong("split", f"names rack {shown(min(unknown))}, use rack numbers from 1 to {racks}")
+    known = set(map(str, range(1, racks + 1)))
+    if unknown := [rack for rack in cliques if rack.lstrip("0") not in known]:
+        raise options.wrong("split", f"names rack {shown(unknown[0])}, use rack numbers from 1 to {racks}")
     split = Options(cliques, [*cliques], f"{SOURCE}: split")
     return {int(rack): split.whole(rack, 1, 1, trays) for rack in cliques}
 
@@ -81,9 +81,11 @@ def _faults(options: Options, seed: int, trays: set[str]) -> dict[str, Callable[
 
 def _selector(faults: Options, fault: str, seed: int, trays: set[str]) -> Callable[[str], bool]:
     named = faults.given(fault)
-    if not isinstance(named, list):
+    if isinstance(named, (int, float)):
         rate = faults.number(fault, 0, 0, 1)
         return lambda tray: _chance(f"{seed}/{fault}/{tray}") < rate
+    if not isinstance(named, list):
+        raise faults.wrong(fault, f"is {shown(named)}, use a rate from 0 to 1 or a list of tray names")
     for name in named:
         if not isinstance(name, str) or name not in trays:
             known = similar(name, sorted(trays), "; use names of trays of this inventory")

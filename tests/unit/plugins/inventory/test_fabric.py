@@ -314,6 +314,7 @@ IN_CONFIG = [
     (SIMULATED.replace("racks: 1", "racks: 0"), "simulation: racks is 0, use an integer from 1"),
     (SIMULATED.replace("racks: 1", "faults: {dwn: 1}"), r"simulation: faults: 'dwn' is not .*; did you mean down\?"),
     (SIMULATED.replace("racks: 1", "faults: {down: 2}"), "simulation: faults: down is 2, use a number from 0 to 1"),
+    (SIMULATED.replace("racks: 1", "faults: {down: r01t01}"), "down is 'r01t01', use a rate from 0 to 1 or a list of"),
     (SIMULATED.replace("racks: 1", "faults: {down: [r01t04]}"), "faults: down names 'r01t04', which is not a tray"),
 ]
 

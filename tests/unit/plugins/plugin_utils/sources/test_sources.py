@@ -67,8 +67,9 @@ def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch)
 )
 def test_simulated_trays_are_observed_as_by_fabric_facts(shape: dict[str, int]) -> None:
     split = {1: 1 + shape["trays_per_rack"] // 2}
+    text = {"01": split[1]}
     facts = fleets.fleet(**shape, split=split, observed_at=NOW)
-    assert simulation.discover({**shape, "split": split}, NOW).observations == [
+    assert simulation.discover({**shape, "split": text}, NOW).observations == [
         ansible_facts.from_facts(tray, row, simulation.SOURCE) for tray, row in facts.items()
     ]
 
