@@ -96,7 +96,8 @@ def read(
         except (AnsibleError, SourceError, ValueError) as error:
             results[name] = {"failed": True, "changed": False, "msg": f"it cannot be read by ssh: {error}"}
     require_placed(misplaced)
-    answers = reading.run(reading.read(targets, question, reporter, reading.OPTION), reading.OPTION)
+    asked = reading.read(targets, question, reporter, reading.OPTION)
+    answers = reading.run(asked, reading.OPTION, "raise the limit of open files (ulimit -n)")
     return {name: answers.get(name) or results[name] for name in map(str, names)}
 
 

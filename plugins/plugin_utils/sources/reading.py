@@ -139,12 +139,11 @@ async def read(targets: Mapping[str, Target], question: Question, reporter: Repo
     return {tray: results[tray] for tray in targets}
 
 
-def run(answers: Coroutine[Any, Any, dict[str, Result]], name: str) -> dict[str, Result]:
-    """What read() returns, in an event loop of its own; SourceError where ssh cannot be started."""
+def run(answers: Coroutine[Any, Any, dict[str, Result]], name: str, remedy: str) -> dict[str, Result]:
+    """What read() returns, in an event loop of its own; SourceError, which ends with remedy, where ssh cannot start."""
     try:
         return asyncio.run(answers)
     except OSError as error:
-        remedy = "correct the program, ask fewer trays at a time, or raise the limit of open files (ulimit -n)"
         raise SourceError(f"{name}: cannot start ssh ({error.strerror or error}); {remedy}") from error
 
 

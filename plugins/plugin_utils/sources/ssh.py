@@ -42,7 +42,8 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
     checked = Options(options, OPTIONS, SOURCE)
     trays = _trays(checked, known)
     jump = _gateways(checked, trays, reporter)
-    results = reading.run(_read(trays, jump, checked, reporter), SOURCE)
+    asked = _read(trays, jump, checked, reporter)
+    results = reading.run(asked, SOURCE, "correct the option ssh, or lower fanout")
     observed = [tray_report.read(tray, result).observation(SOURCE) for tray, result in results.items()]
     problems = [(row.tray, row.problem) for row in observed if not row.reachable]
     if problems:

@@ -388,3 +388,12 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) 
         ssh.discover({"hosts": "tray1", "ssh": "/bin/true", **options}, NOW, {}, Display())
     assert not str(raised.value).endswith(".")
     assert "\n" not in str(raised.value)
+
+
+def test_a_program_that_cannot_be_started_is_one_sentence(tmp_path: Path) -> None:
+    program = tmp_path / "ssh"
+    program.write_bytes(b"\0")
+    program.chmod(0o755)
+    expected = r"^ssh: cannot start ssh \(Exec format error\); correct the option ssh, or lower fanout$"
+    with pytest.raises(SourceError, match=expected):
+        ssh.discover({"hosts": "tray1", "ssh": str(program)}, NOW, {}, Display())
