@@ -47,8 +47,9 @@ GPU_LABELS = (
     "feature.node.kubernetes.io/pci-0302_10de.present",
 )
 REMEDIES = {
-    "clique": "check the log of the pod that writes its label",
-    "gpu_count": "check the log of GPU Feature Discovery",
+    "clique": f"check the pod that writes the label {CLIQUE}",
+    "gpu_count": f"check GPU Feature Discovery, which writes the label {COUNT}",
+    "addresses": "correct the InternalIP of its node (the kubelet's node-ip)",
 }
 
 
