@@ -129,5 +129,6 @@ def _following(client: http.Client, url: str, target: Any) -> str:
 
 def _fields(options: Options) -> dict[str, Expression]:
     fields = Options(options.mapping("fields"), ("name", *CHECKS), f"{SOURCE}: fields")
-    fields.needed("name", "the expression for the name of a tray")
+    if "name" not in fields:
+        raise fields.wrong("name", "is missing; write the expression for the name of a tray")
     return {key: Expression(fields.given(key), f"{fields.name}: {key}") for key in ("name", *CHECKS) if key in fields}
