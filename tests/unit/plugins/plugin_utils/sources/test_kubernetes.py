@@ -145,7 +145,10 @@ def test_what_a_node_reports(given: Any, annotation: Any, expected: dict[str, An
     [
         ({"clique": "7"}, f"invalid clique for tray t1; check the pod that writes the label {kubernetes.CLIQUE}."),
         ({COUNT: "-1"}, f"invalid gpu_count for tray t1; check GPU Feature Discovery, which writes the label {COUNT}."),
-        ({"address": "no"}, "invalid addresses for tray t1; correct the InternalIP of its node (the kubelet's node-ip)."),
+        (
+            {"address": "no"},
+            "invalid addresses for tray t1; correct the InternalIP of its node (the kubelet's node-ip).",
+        ),
     ],
 )
 def test_an_invalid_value_of_a_node_is_named_with_who_writes_it(given: Any, reported: str) -> None:
