@@ -50,6 +50,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     info,
     observed,
@@ -359,9 +360,9 @@ def read_rest(document: Any) -> None:
 
 @target(data(test_kubernetes.node("r01t01")))
 def read_node(node: Any) -> None:
-    kubernetes._has_gpus(node)
-    expression = expressions.Expression("metadata.name", "kubernetes: tray_name")
-    for found in (kubernetes._observation(node, None, None, NOW), kubernetes._observation(node, expression, None, NOW)):
+    kubernetes._has_gpus(mapped(node))
+    for name in (kubernetes._name, expressions.Expression("metadata.name", "kubernetes: tray_name")):
+        found = kubernetes._observation(mapped(node), kubernetes._fields(name, None), NOW)
         if found is not None:
             _placed(found)
 

@@ -61,16 +61,8 @@ def discover(options: Any, now: str) -> SourceResult:
     query: dict[str, str | int] = {"limit": checked.whole("page_size", PAGE, 1, 10_000)}
     if selector:
         query["labelSelector"] = selector
-    cluster = checked.cluster("kubernetes_cluster")
+    fields = _fields(name, checked.cluster("kubernetes_cluster"))
     client = ApiServer(SOURCE, login.client_config(checked))
-    fields: dict[str, Field] = {
-        "name": lambda node: name(node) if tray_name(_name(node)) else None,
-        "clique": _clique,
-        "gpu_count": _gpu_count,
-        "addresses": _addresses,
-        "kubernetes_node": _name,
-        "kubernetes_cluster": lambda _node: cluster,
-    }
 
     def observed(node: Any) -> list[Observation | None]:
         return [_observation(mapped(node), fields, now)] if selector or _has_gpus(mapped(node)) else []
@@ -79,6 +71,18 @@ def discover(options: Any, now: str) -> SourceResult:
     for row in client.listed("/api/v1/nodes", query, keep=observed):
         trays.add(row)
     return trays.result("correct tray_name")
+
+
+def _fields(name: Field, cluster: str | None) -> dict[str, Field]:
+    """Field of an observation -> its value of a node; a node without a usable name of its own has no tray's name."""
+    return {
+        "name": lambda node: name(node) if tray_name(_name(node)) else None,
+        "clique": _clique,
+        "gpu_count": _gpu_count,
+        "addresses": _addresses,
+        "kubernetes_node": _name,
+        "kubernetes_cluster": lambda _node: cluster,
+    }
 
 
 def _name(node: Object) -> Any:
