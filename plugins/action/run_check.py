@@ -92,7 +92,7 @@ class ActionModule(ControllerAction):
             return trust.controller_value(task_vars, name)
 
         def unread() -> str:
-            return "".join(inventory_file.problems(task_vars.get("ansible_inventory_sources") or (), self._loader)[:1])
+            return next(inventory_file.problems(task_vars.get("ansible_inventory_sources") or (), self._loader), "")
 
         # Not ansible_limit: without --limit it may be a fact of a tray.
         limit = str(context.CLIARGS.get("subset") or "")

@@ -450,7 +450,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import (
     like_group,
     missing_library,
@@ -492,10 +492,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._check_config(config)
             self._read_config_data(path)
             names = sources.check_names(self._option("sources"))
-            file = self._fabric_file(names, path)
-            folder = self._option(STATE_DIR)
-            state_dir = folder and fabric_file.path_of(folder, os.path.dirname(path), STATE_DIR)
+            file, state_dir = self._path(sources.FABRIC_FILE, path), self._path(STATE_DIR, path)
             is_reviewed = sources.FABRIC_FILE in names
+            if is_reviewed and file is None:
+                raise SourceError(
+                    "fabric_file: is missing; set the path of the fabric file, or remove fabric_file from sources"
+                )
             if InventoryModule.asks_others and not is_reviewed:
                 return
             # Only the plan is kept: a large fabric would double the memory.
@@ -574,15 +576,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 raise SourceError(f"{name}: cannot be templated ({error}); correct its template") from error
         return value
 
-    def _fabric_file(self, names: list[str], path: str) -> str | None:
-        option = self._option(sources.FABRIC_FILE)
-        if option is not None:
-            return fabric_file.path_of(option, os.path.dirname(path))
-        if sources.FABRIC_FILE in names:
-            raise SourceError(
-                "fabric_file: is missing; set the path of the fabric file, or remove fabric_file from sources"
-            )
-        return None
+    def _path(self, name: str, path: str) -> str | None:
+        """The absolute path in an option, a relative one from the folder of this file; None where it is left out."""
+        value = self._option(name)
+        if not value:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise SourceError(f"{name}: is {shown(value)}, write a path")
+        return os.path.abspath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
 
     def _discover(
         self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool

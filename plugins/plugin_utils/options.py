@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import yaml
@@ -32,10 +33,16 @@ class RenderError(NvlinkError):
 
 
 class Options:
-    """The options of one source in an inventory file; each is checked when it is read."""
+    """The options of one source in an inventory file, of which none may be unknown; each is checked when it is read."""
 
     def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
-        self.name, self._values = name, check_options(values, known, name)
+        if not isinstance(values, (Mapping, NoneType)):
+            # Not shown, since it may contain a secret.
+            raise SourceError(f"{name}: is not a mapping of options; write key: value lines under it")
+        self.name, self._values = name, values or {}
+        for key in self._values:
+            if key not in known:
+                raise SourceError(f"{name}: {shown(key)} is not a known option{nearest(key, known)}")
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -47,6 +54,12 @@ class Options:
     def wrong(self, key: str, what: str) -> SourceError:
         """The error about a key; `what` follows the name of the key and contains the remedy."""
         return SourceError(f"{self.name}: {key} {what}")
+
+    def refuse(self, keys: Iterable[str], what: str) -> None:
+        """The error about the first of these keys that is set, since another option excludes them all."""
+        for key in keys:
+            if key in self:
+                raise self.wrong(key, what)
 
     def _valid(self, key: str, default: Any, is_valid: Callable[[Any], bool], remedy: str) -> Any:
         """The value of a key; `default`, which need not be valid, where it is left out."""
@@ -68,13 +81,6 @@ class Options:
         if name is not None and not CLUSTER_NAME.fullmatch(name):
             raise self.wrong(key, f"is {shown(name)}, write a cluster name of letters, digits, dots and dashes")
         return name
-
-    def secret(self, key: str) -> str | None:
-        """As text(), for a secret: errors do not show its value."""
-        value = self._values.get(key)
-        if value is not None and not _is_text(value):
-            raise self.wrong(key, "is not a text; correct it (its value is not shown)")
-        return None if value is None else str(value).strip()
 
     def needed(self, key: str, meaning: str) -> str:
         """A required text; meaning: what to write, for the message."""
@@ -150,7 +156,10 @@ class Options:
             raise self.wrong(key, f"and {file_key} are both set; keep one")
         content = self.content(file_key, MAX_SECRET_BYTES)
         if content is None:
-            return self.secret(key)
+            value = self._values.get(key)
+            if value is not None and not _is_text(value):
+                raise self.wrong(key, "is not a text; correct it (its value is not shown)")
+            return None if value is None else str(value).strip()
         secret = content.decode("utf-8", "replace").strip()
         if not secret:
             raise self.wrong(file_key, f"{self.path(file_key)} is empty; write the secret into it")
@@ -168,16 +177,3 @@ def _is_between(value: Any, low: float, high: float) -> bool:
 def documented(fragment: str, source: str) -> tuple[str, ...]:
     """The options of a source, from the DOCUMENTATION of its doc fragment."""
     return tuple(yaml.safe_load(fragment)["options"][source]["suboptions"])
-
-
-def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[str, Any]:
-    """Check that the option of a source is a mapping without unknown keys; None becomes an empty mapping."""
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping):
-        # Not shown, since it may contain a secret.
-        raise SourceError(f"{source}: is not a mapping of options; write key: value lines under it")
-    for key in options:
-        if key not in known:
-            raise SourceError(f"{source}: {shown(key)} is not a known option{nearest(key, known)}")
-    return options

@@ -3,18 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
 
-Pure and seeded: the same options give the same facts on every machine. ``places`` yields only what an inventory needs,
-lazily; ``fleet`` returns the whole facts.
+Pure and seeded: the same options give the same facts on every machine.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Union
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import HEALTH_BITS
 
 DEFAULT_PARTITION = 32766
 MAX_TRAYS = 1_000_000
@@ -26,11 +25,6 @@ MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
 MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
-Split = Mapping[Union[str, int], int]
-
-
-class SimulationError(NvlinkError):
-    """An option of the simulation is wrong."""
 
 
 class Place(NamedTuple):
@@ -50,49 +44,23 @@ def places(
     trays_per_rack: int = 18,
     gpus_per_tray: int = 4,
     seed: int = 1,
-    split: Split | None = None,
+    split: Mapping[int, int] = MappingProxyType({}),
     cliques_per_rack: int = 1,
 ) -> Iterator[Place]:
     """The places of all trays, in the order of racks and trays.
 
-    ``split`` maps a rack's number (an integer or its text) to its number of cliques, of sizes as equal as possible;
-    other racks have ``cliques_per_rack``. One clique in a rack is the default partition, more count
-    from 1. Raises SimulationError at once for a wrong option, not at the first tray.
+    ``split`` maps a rack's number to its number of cliques, of sizes as equal as possible; other racks have
+    ``cliques_per_rack``. One clique in a rack is the default partition, more count from 1.
     """
-    _within("racks", racks, 1, MAX_RACKS)
-    _within("trays_per_rack", trays_per_rack, 1, MAX_TRAYS_PER_RACK)
-    _within("gpus_per_tray", gpus_per_tray, 1, MAX_GPUS)
-    _within("cliques_per_rack", cliques_per_rack, 1, trays_per_rack)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise SimulationError(f"simulation: seed is {shown(seed)}, use an integer.")
-    if racks * trays_per_rack > MAX_TRAYS:
-        raise SimulationError(
-            f"simulation: racks times trays_per_rack is {racks * trays_per_rack}, use at most {MAX_TRAYS} trays."
-        )
-    cliques_of = _split(split, racks, trays_per_rack)
     rack_width = max(2, len(str(racks)))
     tray_width = max(2, len(str(trays_per_rack)))
-
-    def each() -> Iterator[Place]:
-        for rack in range(1, racks + 1):
-            cluster_uuid = _uuid(_digest(seed, rack, 0)[:16])
-            cliques = cliques_of.get(rack, cliques_per_rack)
-            for tray in range(1, trays_per_rack + 1):
-                name = f"r{rack:0{rack_width}d}t{tray:0{tray_width}d}"
-                clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + (tray - 1) * cliques // trays_per_rack
-                yield Place(name, cluster_uuid, clique_id, tray - 1, gpus_per_tray, rack, tray)
-
-    return each()
-
-
-def fleet(
-    racks: int = 1, observed_at: str = "2026-01-01T00:00:00Z", seed: int = 1, **shape: Any
-) -> dict[str, dict[str, Any]]:
-    """Tray name -> the facts of that tray, all up and healthy; options as for places().
-
-    No two trays, and no two GPUs, share a dict: a caller may change one without touching another.
-    """
-    return {place.name: facts(place, seed, observed_at) for place in places(racks, seed=seed, **shape)}
+    for rack in range(1, racks + 1):
+        cluster_uuid = _uuid(_digest(seed, rack, 0)[:16])
+        cliques = split.get(rack, cliques_per_rack)
+        for tray in range(1, trays_per_rack + 1):
+            name = f"r{rack:0{rack_width}d}t{tray:0{tray_width}d}"
+            clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + (tray - 1) * cliques // trays_per_rack
+            yield Place(name, cluster_uuid, clique_id, tray - 1, gpus_per_tray, rack, tray)
 
 
 def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
@@ -137,10 +105,7 @@ def facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     "cliques": None,
                     "health": {
                         "summary": "healthy",
-                        "degraded_bandwidth": False,
-                        "route_recovery": False,
-                        "route_unhealthy": False,
-                        "access_timeout_recovery": False,
+                        **dict.fromkeys(HEALTH_BITS, False),
                         "incorrect_configuration": "none",
                         "partition_assigned": True,
                         "fabric_manager_connected": None,
@@ -160,23 +125,3 @@ def _digest(*key: int) -> bytes:
 def _uuid(raw: bytes) -> str:
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _split(split: Split | None, racks: int, trays_per_rack: int) -> dict[int, int]:
-    if split is None:
-        return {}
-    if not isinstance(split, Mapping):
-        raise SimulationError(f"simulation: split is {shown(split)}, use a mapping of rack to number of cliques.")
-    result = {}
-    for rack, cliques in split.items():
-        text = str(rack)
-        if isinstance(rack, bool) or not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= racks:
-            raise SimulationError(f"simulation: split names rack {shown(rack)}, use rack numbers from 1 to {racks}.")
-        _within(f"split of rack {text}", cliques, 1, trays_per_rack)
-        result[int(text)] = cliques
-    return result
-
-
-def _within(option: str, value: Any, minimum: int, maximum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise SimulationError(f"simulation: {option} is {shown(value)}, use an integer from {minimum} to {maximum}.")

@@ -7,8 +7,8 @@ An answer is the result of a fabric_facts task, or what has its shape (the probe
 
     {"ansible_facts": {"nvlink_fabric": {...}, ...}, "findings": [...], "failed", "unreachable", "skipped", "msg"}
 
-A tray may return anything, so every value is checked here, and nothing raises. A subset of fabric_facts becomes one
-typed part; a new one needs a field of TrayReport and a row of _PARTS.
+A tray may return anything, so every value is checked here, and nothing raises. A subset of fabric_facts that the
+controller reads becomes one typed part; a new one needs a field of TrayReport and a row of _PARTS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel_log, links
@@ -124,14 +124,6 @@ class Links(NamedTuple):
     xids_complete: bool
 
 
-class Serials(TypedDict, total=False):
-    """The serial numbers as fabric_facts documents them."""
-
-    baseboard: str | None
-    cpus: list[str]
-    nics: list[dict[str, str]]
-
-
 @dataclass(frozen=True)
 class TrayReport:
     """One reading of one tray.
@@ -146,7 +138,6 @@ class TrayReport:
     channels: Channels | None = None
     versions: Versions | None = None
     links: Links | None = None
-    serials: Serials | None = None
     problem: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -168,7 +159,10 @@ def read(tray: str, result: Any) -> TrayReport:
     # Written by this collection's action plugin on the controller, not by the tray.
     refused = (*invalid, *(_about(row, tray) for row in found if row["code"] in _OF_CONTROLLER))
     if result.get("unreachable"):
-        return _silent(tray, _unreachable(result.get("msg")), refused)
+        message = result.get("msg")
+        # Of ssh the last line: banners and warnings of any length stand above it.
+        printed = message.partition(_SSH)[2] if isinstance(message, str) else ""
+        return _silent(tray, _last(printed) or sentence(message) or "unreachable", refused)
     if result.get("skipped"):
         return _silent(tray, "the task that reads its facts was skipped", refused)
     facts = mapped(result.get("ansible_facts"))
@@ -224,19 +218,10 @@ def _silent(tray: str, problem: str, refused: tuple[Finding, ...] = ()) -> TrayR
     return TrayReport(tray, problem=problem, missing=dict.fromkeys(_PARTS, problem), refused=refused)
 
 
-def _unreachable(message: Any) -> str:
-    """Why a host is unreachable: of ssh the last line, since banners and warnings of any length stand above it."""
-    if isinstance(message, str):
-        _frame, ssh, printed = message.partition(_SSH)
-        last = _last(printed)
-        if last:
-            return f"{ssh}{last}"
-    return sentence(message) or "unreachable"
-
-
-def _last(printed: str) -> str:
+def _last(printed: Any) -> str:
     """The last line that is not empty, as a sentence."""
-    return next(filter(None, (sentence(line) for line in reversed(printed.split("\n")[-20:]))), "")
+    lines = printed.split("\n")[-20:] if isinstance(printed, str) else ()
+    return next(filter(None, map(sentence, reversed(lines))), "")
 
 
 def _failure(result: Object) -> str:
@@ -244,7 +229,7 @@ def _failure(result: Object) -> str:
     if not why.startswith(_NOT_STARTED):
         return why
     # Ansible's message is about its own protocol; what the host printed instead is the cause.
-    last = _last(str(result.get("module_stderr") or result.get("module_stdout") or ""))
+    last = _last(result.get("module_stderr") or result.get("module_stdout"))
     return f"its Python interpreter returned no result{f' ({last})' if last else ''}"
 
 
@@ -476,17 +461,11 @@ def _links(value: _Given) -> Links:
     )
 
 
-def _serials(value: _Given) -> Serials:
-    SCHEMA[f"ansible_facts.{FACTS['serials']}"](value.facts)
-    return cast(Serials, value.facts)
-
-
 _PARTS: dict[str, Callable[[_Given], Any]] = {
     "gpu": _gpus,
     "imex": _imex,
     "channels": _channels,
     "versions": _versions,
     "links": _links,
-    "serials": _serials,
 }
 """Subset of fabric_facts, which is the field of TrayReport -> what reads its facts; ValueError: not well-formed."""

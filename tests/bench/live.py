@@ -31,9 +31,10 @@ SMI, FLOOR, OURS, ANSIBLE = "clush nvidia-smi -q -x", "clush python3 -c pass", "
 READING = "verify, tray_reading ssh"
 ASK = """
 import sys
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible.utils.display import Display
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh
 options = {"hosts": sys.argv[1], "ssh_options": ["-F", sys.argv[2]], "fanout": int(sys.argv[3])}
-observations = sources.observe("ssh", options, "2026-11-21T05:00:00Z").observations
+observations = ssh.discover(options, "2026-11-21T05:00:00Z", {}, Display()).observations
 sys.exit(not all(row.identity for row in observations))
 """
 READ = """

@@ -33,7 +33,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import clus
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, YAML, Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
@@ -51,6 +50,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.plain_yaml import YamlError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm_files as rendered_slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress_file, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import (
     info,
     observed,
@@ -70,6 +70,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     topograph,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.sources import test_kubernetes, test_rest
 from hypothesis import strategies as st
@@ -102,7 +103,7 @@ def target(inputs: st.SearchStrategy[Any], *errors: type[Exception]) -> Callable
 
 
 FABRIC, STATE = overlay.provisional(simulation.discover({"racks": 2, "trays_per_rack": 2}, NOW).observations, NOW)
-FACTS = next(iter(simulated.fleet(racks=1, trays_per_rack=1, gpus_per_tray=2, observed_at=NOW).values()))
+FACTS = next(iter(fleets.fleet(racks=1, trays_per_rack=1, gpus_per_tray=2, observed_at=NOW).values()))
 _FABRIC = FABRIC.as_dict()
 _CLUSTERED = {
     **_FABRIC,
@@ -359,9 +360,9 @@ def read_rest(document: Any) -> None:
 
 @target(data(test_kubernetes.node("r01t01")))
 def read_node(node: Any) -> None:
-    kubernetes._has_gpus(node)
-    expression = expressions.Expression("metadata.name", "kubernetes: tray_name")
-    for found in (kubernetes._observation(node, None, None, NOW), kubernetes._observation(node, expression, None, NOW)):
+    kubernetes._has_gpus(mapped(node))
+    for name in (kubernetes._name, expressions.Expression("metadata.name", "kubernetes: tray_name")):
+        found = kubernetes._observation(mapped(node), kubernetes._fields(name, None), NOW)
         if found is not None:
             _placed(found)
 

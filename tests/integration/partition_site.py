@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import settings, state, switch
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, local_trays
 from ansible_collections.rackscale.nvlink.tests.lab.nvml.standin_text import smi_text
 
 from .commands import CONFIG, environment
@@ -78,7 +77,7 @@ class PartitionSite:
     def __init__(self, folder: Path, **shape: int) -> None:
         self.folder, self.trays, self.rack = folder, folder / "trays", folder / "switches"
         # Without another shape the second rack is there to stay as it is.
-        self.fleet = simulation.fleet(**({"racks": 2, "trays_per_rack": 2} | shape))
+        self.fleet = fleets.fleet(**({"racks": 2, "trays_per_rack": 2} | shape))
         for gpu in (gpu for facts in self.fleet.values() for gpu in facts["gpus"]):
             # Of no known product, so a tray may have any number of GPUs.
             gpu["name"] = "NVIDIA Test"

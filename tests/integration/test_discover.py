@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
+from ansible_collections.rackscale.nvlink.tests.lab.nvml.fleets import fleet
 
 from .commands import CONFIG, ansible, environment, on_terminal
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible.utils.display import Display
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh
 
 from .commands import ansible
 from .conftest import RunningLab
@@ -127,11 +128,8 @@ def test_200_trays_are_read_through_a_gateway_with_sshds_default_limits(
     shared = [f"Host {name}\n  HostName 198.51.100.{11 + number % 4}\n" for number, name in enumerate(names)]
     many = tmp_path / "ssh_config"
     many.write_text("".join(shared) + config.read_text())
-    reported = sources.observe(
-        "ssh",
-        {"hosts": "n[000-199]", "ssh_options": ["-F", str(many)], "jump": gateway, "fanout": 64},
-        "2026-11-21T05:00:00Z",
-    )
+    options = {"hosts": "n[000-199]", "ssh_options": ["-F", str(many)], "jump": gateway, "fanout": 64}
+    reported = ssh.discover(options, "2026-11-21T05:00:00Z", {}, Display())
     assert {row.tray: row.problem for row in reported.observations if not row.reachable} == {}
     assert [row.tray for row in reported.observations] == names
     log = own_four_trays.exec("ctl", "cat", "/run/gateway.log").stdout

@@ -62,9 +62,8 @@ def client_config(options: Options) -> http.ClientConfig:
     if not path:
         made = http.client_config(options, "api_url", "as in https://api.example.org:6443")
         return replace(made, shows_reason=True)
-    for key in http.OPTIONS:
-        if key in options and key not in http.LIMITS:
-            raise options.wrong(key, "belongs to api_url; a kubeconfig file holds its own")
+    of_url = (key for key in http.OPTIONS if key not in http.LIMITS)
+    options.refuse(of_url, "belongs to api_url; a kubeconfig file holds its own")
     try:
         # The client writes keys to files, which are read before the folder is removed.
         with tempfile.TemporaryDirectory(prefix="nvlink-login-") as scratch:

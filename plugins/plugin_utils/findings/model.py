@@ -12,7 +12,7 @@ makes severity and message of them, once, and failure() adds what verify's reade
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Required, TypedDict, Unpack, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
@@ -47,15 +47,12 @@ class Subject(TypedDict, total=False):
     key: str
 
 
-class _Stated(TypedDict):
-    code: str
-    severity: str
-    message: str
+class Finding(Subject, total=False):
+    """One finding. The keys from layer on are those of a failure of verify and of its verdict file."""
 
-
-class Finding(_Stated, Subject, total=False):
-    """One finding. The keys below are those of a failure of verify and of its verdict file."""
-
+    code: Required[str]
+    severity: Required[str]
+    message: Required[str]
     layer: str
     """One of LAYERS."""
     cause: str

@@ -217,10 +217,8 @@ COMMANDS = {
 
 CAUSES = {
     "switch_controller_down": "the controller stopped, or a switch that ran it was replaced or rebooted",
-    "switches_disagree": "the controller was enabled on more than one switch of the domain",
     "switch_partition_differs": "the NVLink partition was changed on the switch, and the change is not accepted",
     "switch_partition_degraded": "a cable, port or switch of the rack failed",
-    "switch_gpu_unassigned": "the GPU was removed from its NVLink partition and added to none",
     "switch_gpu_mismatch": "GPUs or trays were exchanged, or the release of the switch counts slots otherwise",
     "gpus_disagree": "the NVLink partitions on the switches have only some of the tray's GPUs",
     "fabric_cliques_smaller": "the NVLink partition has reached its limit of multicast groups",
@@ -243,14 +241,9 @@ CAUSES = {
     "nvlink_xid": "a link of the GPU, or of another GPU of its clique, failed",
     "acceptance_pending": "the tray is new and not yet in the fabric file",
     "tray_moved": "the NVLink partition was changed, or the trays or their host names were exchanged",
-    "tray_replaced": "the tray or its GPUs were replaced",
     "tray_partitions": "the provider of the NVLink partitions gave each idle tray one of its own",
     "imex_not_ready": "the daemon was stopped, or is waiting for its peers",
-    "imex_unit_down": "the daemon was stopped, or exited with an error",
-    "imex_unit_starting": "the start of the daemon hangs",
-    "imex_timeout": "the daemon hangs",
     "imex_foreign_daemon": "nvidia-imex was started by hand",
-    "imex_restart_pending": "the node list or the package was written and nvidia-imex was not restarted",
     "imex_list_differs": "a program other than the role imex wrote the node list",
     "imex_list_outdated": "the node list was edited by hand",
     "imex_pair_disconnected": "a firewall blocks the traffic between the two",
@@ -275,8 +268,10 @@ CAUSES = {
     "dra_node_outdated": "the DRA driver's kubelet plugin does not run on the node, or has not updated since the GPUs"
     " changed",
 }
-"""The likely cause of a code, for verify, where its sentence does not have it."""
+"""The likely cause of a code, for verify, where it is more than the sentence in other words."""
 
+_FABRIC_GATE = "name the gate in fabric_override to accept it"
+_SLURM_GATE = "name the gate in slurm_topology_override if it is intended"
 _NO_ANSWER = Symptom("A tray does not answer, or its answer cannot be used", HARDWARE, _FACTS)
 _SWITCHES = Symptom("An NVLink switch fails, or lists other partitions than the fabric file", SWITCH, _PARTITION)
 _VERSIONS = Symptom("The driver is missing, or versions do not fit", DRIVER)
@@ -538,28 +533,24 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
     },
     (_GATES, ERROR): {
         "chassis_changed": "gate: trays of a known NVLink domain report another chassis, or none reports one that it"
-        " had; check where the trays are installed, name the gate in fabric_override to accept it",
+        f" had; check where the trays are installed, {_FABRIC_GATE}",
         "clique_id_changed": "gate: known cliques report other clique IDs, as after their NVLink partitions were"
-        " created again; check the cause, name the gate in fabric_override to accept it; names and blocks stay",
+        f" created again; check the cause, {_FABRIC_GATE}; names and blocks stay",
         "clique_shrank": "gate: trays leave a clique or domain, which then has fewer than expected; check the"
-        " proposal, name the gate in fabric_override to accept it",
-        "domain_merged": "gate: all trays of an NVLink domain move into another one; check the switches, name the gate"
-        " in fabric_override to accept it",
-        "domain_split": "gate: the trays of one NVLink domain split into several; check the switches, name the gate in"
-        " fabric_override to accept it",
+        f" proposal, {_FABRIC_GATE}",
+        "domain_merged": "gate: all trays of an NVLink domain move into another one; check the switches,"
+        f" {_FABRIC_GATE}",
+        "domain_split": f"gate: the trays of one NVLink domain split into several; check the switches, {_FABRIC_GATE}",
         "domain_uuid_changed": "gate: a known NVLink domain reports another cluster UUID, as after its fabric was"
-        " built again; check the cause, name the gate in fabric_override to accept it; the message names blocks that"
-        " would not stay",
+        f" built again; check the cause, {_FABRIC_GATE}; the message names blocks that would not stay",
         "imex_addresses_lost": "gate: trays would lose the address of their IMEX domain, as after imex_network was"
-        " changed, so their clique would have no node list; correct imex_network, name the gate in fabric_override to"
-        " accept it",
-        "moved_percent": "gate: more trays move at once than fabric_moved_percent; check the proposal, name the gate in"
-        " fabric_override to accept it",
+        f" changed, so their clique would have no node list; correct imex_network, {_FABRIC_GATE}",
+        "moved_percent": f"gate: more trays move at once than fabric_moved_percent; check the proposal, {_FABRIC_GATE}",
         "rotation_in_progress": "gate: only a part of an NVLink domain reports a new cluster UUID, and its trays keep"
         " their places meanwhile; discover again when all report it, or name the UUID in fabric_domain_names if it is"
         " another domain",
         "slot_conflict": "gate: trays of one NVLink domain report the same slot of a chassis; check where the trays"
-        " are installed, name the gate in fabric_override to accept it",
+        f" are installed, {_FABRIC_GATE}",
         "source_too_old": "gate: positions change because of observations older than fabric_max_age; discover again, or"
         " correct the source's clock",
         "tray_partitions": "gate: at least half of the trays of an NVLink domain are each alone in a clique, as where"
@@ -723,16 +714,13 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         " slurm_topology_min_block_size, or name the gate in slurm_topology_override",
         "block_sizes_change": "gate: the block sizes of the site's file would change; set slurm_topology_block_sizes,"
         " or name the gate in slurm_topology_override",
-        "block_shrinks": "gate: a running block would keep fewer nodes; check the fabric file, name the gate in"
-        " slurm_topology_override if it is intended",
-        "block_vanishes": "gate: a running block would keep no node; check the fabric file, name the gate in"
-        " slurm_topology_override if it is intended",
+        "block_shrinks": f"gate: a running block would keep fewer nodes; check the fabric file, {_SLURM_GATE}",
+        "block_vanishes": f"gate: a running block would keep no node; check the fabric file, {_SLURM_GATE}",
         "cluster_default_changes": "gate: partitions without Topology= would use another topology; set"
-        " slurm_topology_cluster_default, or name the gate in slurm_topology_override if it is intended",
+        f" slurm_topology_cluster_default, or {_SLURM_GATE}",
         "cluster_default_changes.default": "{what}: set cluster_default (variable slurm_topology_cluster_default) to"
         " {default} to keep it, or set override (variable slurm_topology_override) to {gates} if this is intended.",
-        "nodes_lose_block": "gate: nodes of running blocks would be in no block; check the fabric file, name the gate"
-        " in slurm_topology_override if it is intended",
+        "nodes_lose_block": f"gate: nodes of running blocks would be in no block; check the fabric file, {_SLURM_GATE}",
     },
     (_CHANGE, WARNING): {
         "imex_reboot_needed": "NVreg_{options} of {file} take effect when the driver is loaded again; reboot the tray",

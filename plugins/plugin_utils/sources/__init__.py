@@ -24,7 +24,6 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
@@ -60,22 +59,16 @@ def check_names(names: Any, known: Sequence[str] = KNOWN) -> list[str]:
     return names
 
 
-def observe(
-    source: str, options: Any, now: str, known: Mapping[str, str] | None = None, reporter: Reporter | None = None
-) -> SourceResult:
-    """Query one live source; known: tray -> ssh address of the trays in the fabric file."""
-    module = importlib.import_module(f"{__name__}.{source}")
-    more = (known or {}, reporter or Display()) if source in TRAY_SOURCES else ()
-    result: SourceResult = module.discover(options, now, *more)
-    return result
-
-
 def query(source: str, options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> merging.Answer:
-    """The answer of one live source; an outage becomes an answer with its failure, a wrong option is raised."""
-    hints = source in HINTS
+    """The answer of one live source; an outage becomes an answer with its failure, a wrong option is raised.
+
+    known: tray -> ssh address of the trays in the fabric file.
+    """
+    module = importlib.import_module(f"{__name__}.{source}")
+    of_trays, hints = source in TRAY_SOURCES, source in HINTS
     try:
-        result = observe(source, options, now, known, reporter)
+        result: SourceResult = module.discover(options, now, *((known, reporter) if of_trays else ()))
     except OutageError as error:
         return merging.Answer(source, failure=str(error).rstrip("."), hints=hints)
-    targets = None if source in TRAY_SOURCES else known
+    targets = None if of_trays else known
     return merging.Answer(source, result.observations, targets, "", True, hints, result.findings, result.blocks)

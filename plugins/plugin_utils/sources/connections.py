@@ -9,7 +9,6 @@ No fact of a tray is among these variables: it could name the program that runs 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import math
 import os
@@ -29,9 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
     Specification,
     Variables,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import DOCUMENTATION
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, reading
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import (
     Hosts,
@@ -54,10 +53,6 @@ _OTHERS = (
 _FIRST = ("-T", "-oBatchMode=yes", "-oControlMaster=no", "-oControlPath=none")
 # Seconds to start Python, and to read addresses and versions; to send the archive.
 _REST, SENDING = 60, 30
-
-
-class UnreadableError(NvlinkError):
-    """A tray of the inventory cannot be read by ssh."""
 
 
 def with_facts(arguments: dict[str, Specification]) -> dict[str, Specification]:
@@ -92,24 +87,17 @@ def read(
     for name in map(str, names):
         variables = hosts.variables(name) or {}
         misplaced |= hosts.misplaced(variables, (reading.OPTION,))
-        foreign = trust.foreign_variables(variables.get("ansible_facts"))
         try:
-            if foreign:
-                results[name] = trust.refusal(name, foreign)
-            else:
-                targets[name] = target(name, variables, hosts, becomes)._replace(options=options_of(name))
+            if foreign := trust.foreign_variables(variables.get("ansible_facts")):
+                raise OverriddenError(foreign)
+            targets[name] = target(name, variables, hosts, becomes)._replace(options=options_of(name))
         except OverriddenError as error:
             results[name] = trust.refusal(name, error.args[0])
-        except (AnsibleError, UnreadableError, ValueError) as error:
+        except (AnsibleError, SourceError, ValueError) as error:
             results[name] = {"failed": True, "changed": False, "msg": f"it cannot be read by ssh: {error}"}
     require_placed(misplaced)
-    try:
-        answers = asyncio.run(reading.read(targets, question, reporter, reading.OPTION))
-    except OSError as error:
-        why = error.strerror or error
-        raise UnreadableError(
-            f"{reading.OPTION}: cannot start ssh ({why}); raise the limit of open files (ulimit -n)"
-        ) from error
+    asked = reading.read(targets, question, reporter, reading.OPTION)
+    answers = reading.run(asked, reading.OPTION, "raise the limit of open files (ulimit -n)")
     return {name: answers.get(name) or results[name] for name in map(str, names)}
 
 
@@ -121,11 +109,11 @@ def target(name: str, variables: Variables, hosts: Hosts, becomes: bool) -> read
     own = {key: hosts.value(variables, key) for key in names}
     kind = own.get("ansible_connection") or C.DEFAULT_TRANSPORT
     if kind not in _SSH:
-        raise UnreadableError(f"its ansible_connection is {shown(kind)}; read it with {reading.OPTION} ansible")
+        raise SourceError(f"its ansible_connection is {shown(kind)}; read it with {reading.OPTION} ansible")
     given = C.config.get_plugin_options("connection", "ssh", variables={"inventory_hostname": name, **own})
     program = os.path.expanduser(given["ssh_executable"])
     if shutil.which(program) is None:
-        raise UnreadableError(f"{shown(program)} is not a program on this controller; correct ansible_ssh_executable")
+        raise SourceError(f"{shown(program)} is not a program on this controller; correct ansible_ssh_executable")
     settings = {
         "StrictHostKeyChecking": None if given["host_key_checking"] else "no",
         "Port": given["port"],
@@ -164,7 +152,7 @@ def _sudo(own: dict[str, Any], becomes: bool, login: Any) -> list[str]:
         return []
     method = own.get("ansible_become_method") or C.DEFAULT_BECOME_METHOD
     if method not in ("sudo", "ansible.builtin.sudo"):
-        raise UnreadableError(f"its ansible_become_method is {shown(method)}, and a reading by ssh has sudo alone")
+        raise SourceError(f"its ansible_become_method is {shown(method)}, and a reading by ssh has sudo alone")
     user = own.get("ansible_become_user") or C.DEFAULT_BECOME_USER or "root"
     if user == login and not C.BECOME_ALLOW_SAME_USER:
         return []

@@ -54,20 +54,16 @@ _MIN_LIVE_ANSWER = 50.0
 
 def selected(given: Sequence[Any]) -> list[tuple[str, Any]]:
     """The sources of the option, each with its own options, in the order of trust: those that observe trays."""
-    rows: list[tuple[str, Any]] = []
-    for row in given:
-        if isinstance(row, Mapping) and len(row) == 1:
-            rows.append(next(iter(row.items())))
-        elif isinstance(row, str):
-            rows.append((str(row), None))
-        else:
+    rows = [next(iter(row.items())) if isinstance(row, Mapping) and len(row) == 1 else (row, None) for row in given]
+    for name, _own in rows:
+        if not isinstance(name, str):
             # Not the values, since one may be a secret.
-            named = list(row) if isinstance(row, Mapping) else row
+            named = list(name) if isinstance(name, Mapping) else name
             raise SourceError(
                 f"sources: {shown(named)} is neither a name nor a name with its options; write ssh, or ssh: "
                 "with the options below it"
             )
-    live = [(name, own) for name, own in rows if name not in (sources.FABRIC_FILE, sources.EVIDENCE)]
+    live = [(str(name), own) for name, own in rows if name not in (sources.FABRIC_FILE, sources.EVIDENCE)]
     if not live:
         raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
     sources.check_names([name for name, _own in rows], (ansible_facts.SOURCE, sources.EVIDENCE, *sources.KNOWN))
@@ -180,11 +176,10 @@ class Hosts:
         return observation if variables is None else self._applied(observation, variables)
 
     def _applied(self, observation: Observation, variables: Variables) -> Observation:
-        foreign = trust.foreign_variables(variables.get("ansible_facts"))
-        if foreign:
-            return _refused(observation, foreign)
         changes: dict[str, Any] = {}
         try:
+            if foreign := trust.foreign_variables(variables.get("ansible_facts")):
+                raise OverriddenError(foreign)
             for variable, (field, form, noun) in _SETTINGS.items():
                 value = self._setting(observation.tray, variables, variable)
                 if value is not None and not form.fullmatch(str(value)):
@@ -198,7 +193,7 @@ class Hosts:
                 if isinstance(address, str) and HOST_ADDRESS.fullmatch(address):
                     changes["ansible_host"] = str(address)
         except OverriddenError as error:
-            return _refused(observation, error.args[0])
+            return tray_report.foreign(observation.tray, error.args[0]).observation(observation.source)
         return replace(observation, **changes) if changes else observation
 
     def variables(self, name: str) -> Variables | None:
@@ -251,10 +246,8 @@ class Hosts:
         return {*facts, *(f"ansible_{name}" for name in facts)} - {"ansible_host"}
 
 
-def _refused(observation: Observation, names: list[str]) -> Observation:
-    """What stays of an observation of a tray whose facts set these variables of the site."""
-    return tray_report.foreign(observation.tray, names).observation(observation.source)
-
-
 class OverriddenError(Exception):
-    """Facts of a host have the names, which are its argument, of variables that a template of the site uses."""
+    """Facts of a host set variables of the site, or have the names of those that its templates use.
+
+    The names are the argument.
+    """

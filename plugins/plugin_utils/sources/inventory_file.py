@@ -37,13 +37,26 @@ def is_source(path: str) -> bool:
         return False
 
 
-def problems(given: Iterable[str], loader: Any) -> list[str]:
+def problems(given: Iterable[str], loader: Any) -> Iterator[str]:
     """Why inventory sources do not parse, a sentence each: those that do not exist, and those of this plugin.
 
     given: the variable ansible_inventory_sources, files, folders and host lists. loader: Ansible's DataLoader, which
     has the vault passwords. Each source of this plugin is parsed again, so its live sources are queried again.
     """
-    return [problem for path in _files(given) if (problem := _problem(path, loader))]
+    # Imported here, since only a playbook that fails needs them.
+    from ansible.errors import AnsibleError
+    from ansible.inventory.data import InventoryData
+    from ansible.plugins.loader import inventory_loader
+
+    for path in _files(given):
+        if not os.path.exists(path):
+            yield f"{path}: does not exist; name an inventory that does with -i"
+        elif is_source(path):
+            try:
+                inventory_loader.get(PLUGIN).parse(InventoryData(), loader, path, cache=True)
+            except AnsibleError as error:
+                # Ansible adds lines with the place in the file to some.
+                yield " ".join(str(error).split())
 
 
 def _files(given: Iterable[str]) -> Iterator[str]:
@@ -52,26 +65,3 @@ def _files(given: Iterable[str]) -> Iterator[str]:
             yield from filter(is_source, (os.path.join(source, name) for name in sorted(os.listdir(source))))
         elif "," not in source:
             yield source
-
-
-def _problem(path: str, loader: Any) -> str | None:
-    # Imported here, since only a playbook that fails needs them.
-    from ansible.errors import AnsibleError
-    from ansible.inventory.data import InventoryData
-    from ansible.plugins.loader import inventory_loader
-
-    if not os.path.exists(path):
-        return f"{path}: does not exist; name an inventory that does with -i"
-    if not is_source(path):
-        return None
-    try:
-        plugin = inventory_loader.get(PLUGIN)
-        plugin.parse(InventoryData(), loader, path, cache=True)
-    except AnsibleError as error:
-        return sentence_of(error)
-    return None
-
-
-def sentence_of(error: Exception) -> str:
-    """The message of an error of Ansible in one line; Ansible adds lines with the place in the file to some."""
-    return " ".join(str(error).split())

@@ -14,20 +14,21 @@ the fabric file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_kubernetes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.api_server import PAGE, ApiServer
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import TIME, identity, is_address, text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import TIME, identity, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, documented
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import Field, observation
 
 SOURCE = "kubernetes"
 OPTIONS = documented(source_kubernetes.ModuleDocFragment.DOCUMENTATION, SOURCE)
@@ -45,101 +46,85 @@ GPU_LABELS = (
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",
 )
-MAX_ADDRESSES = 16
-
-_heartbeat_time = text(TIME)
+REMEDIES = {
+    "clique": f"check the pod that writes the label {CLIQUE}",
+    "gpu_count": f"check GPU Feature Discovery, which writes the label {COUNT}",
+    "addresses": "correct the InternalIP of its node (the kubelet's node-ip)",
+}
 
 
 def discover(options: Any, now: str) -> SourceResult:
     """Return one observation for each node with GPUs, or for each node that label_selector selects."""
     checked = Options(options, OPTIONS, SOURCE)
-    name = Expression(checked.text("tray_name"), f"{SOURCE}: tray_name") if "tray_name" in checked else None
+    name = Expression(checked.text("tray_name"), f"{SOURCE}: tray_name") if "tray_name" in checked else _name
     selector = checked.text("label_selector")
     query: dict[str, str | int] = {"limit": checked.whole("page_size", PAGE, 1, 10_000)}
     if selector:
         query["labelSelector"] = selector
-    cluster = checked.cluster("kubernetes_cluster")
+    fields = _fields(name, checked.cluster("kubernetes_cluster"))
     client = ApiServer(SOURCE, login.client_config(checked))
 
     def observed(node: Any) -> list[Observation | None]:
-        return [_observation(node, name, cluster, now)] if selector or _has_gpus(node) else []
+        return [_observation(mapped(node), fields, now)] if selector or _has_gpus(mapped(node)) else []
 
     trays = Collector(SOURCE, "nodes")
-    for observation in client.listed("/api/v1/nodes", query, keep=observed):
-        trays.add(observation)
+    for row in client.listed("/api/v1/nodes", query, keep=observed):
+        trays.add(row)
     return trays.result("correct tray_name")
 
 
-def _has_gpus(node: Any) -> bool:
-    node = mapped(node)
+def _fields(name: Field, cluster: str | None) -> dict[str, Field]:
+    """Field of an observation -> its value of a node; a node without a usable name of its own has no tray's name."""
+    return {
+        "name": lambda node: name(node) if tray_name(_name(node)) else None,
+        "clique": _clique,
+        "gpu_count": _gpu_count,
+        "addresses": _addresses,
+        "kubernetes_node": _name,
+        "kubernetes_cluster": lambda _node: cluster,
+    }
+
+
+def _name(node: Object) -> Any:
+    return mapped(node.get("metadata")).get("name")
+
+
+def _has_gpus(node: Object) -> bool:
     labels = mapped(mapped(node.get("metadata")).get("labels"))
-    capacity = mapped(mapped(node.get("status")).get("capacity"))
-    return any(label in labels for label in GPU_LABELS) or capacity.get(RESOURCE) not in (None, "0")
+    return any(label in labels for label in GPU_LABELS) or _capacity(node) not in (None, "0")
 
 
-def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> Observation | None:
-    """Convert a node object; None if it has no usable name."""
-    node = mapped(node)
-    metadata, status = mapped(node.get("metadata")), mapped(node.get("status"))
-    labels = mapped(metadata.get("labels"))
-    own_name = tray_name(metadata.get("name"))
-    tray = tray_name(expression(node)) if expression else own_name
-    if tray is None or own_name is None:
-        return None
-    findings: list[Finding] = []
-    observed_at = _observed_at(status, tray, now, findings)
-    return Observation(
-        tray=tray,
-        source=SOURCE,
-        observed_at=observed_at,
-        identity=_identity(labels, mapped(metadata.get("annotations")), tray, findings),
-        gpu_count=_gpu_count(labels, status, tray, findings),
-        addresses=_addresses(status),
-        findings=tuple(findings),
-        kubernetes_node=own_name,
-        kubernetes_cluster=cluster,
-    )
-
-
-def _observed_at(status: Object, tray: str, now: str, findings: list[Finding]) -> str:
-    """The time up to which the labels can be current: now, or the last heartbeat of a NotReady node."""
-    for row in as_list(status.get("conditions")):
-        if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
-            heartbeat = _heartbeat_time(row.get("lastHeartbeatTime"))
+def _observation(node: Object, fields: Mapping[str, Field], now: str) -> Observation | None:
+    """The observation of a node; of one that is NotReady as old as its last heartbeat, up to which it wrote labels."""
+    found = observation(SOURCE, node, fields, now, REMEDIES)
+    for row in as_list(mapped(node.get("status")).get("conditions")):
+        if found and isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
+            heartbeat = text(TIME)(row.get("lastHeartbeatTime"))
             since = f" since {heartbeat}" if heartbeat else ""
-            message = f"Node of tray {tray} is NotReady{since}, so its labels may be outdated"
-            findings.append(finding("node_not_ready", message, tray=tray))
-            return heartbeat or now
-    return now
+            message = f"Node of tray {found.tray} is NotReady{since}, so its labels may be outdated"
+            findings = (finding("node_not_ready", message, tray=found.tray), *found.findings)
+            return replace(found, observed_at=heartbeat or now, findings=findings)
+    return found
 
 
-def _identity(labels: Object, annotations: Object, tray: str, findings: list[Finding]) -> tuple[str, int] | None:
-    label = labels.get(CLIQUE)
-    if label is None:
-        # Other providers of Topograph write IDs of another kind.
-        return identity(annotations.get(CLUSTER_ID))
-    place = identity(label)
-    if place is None:
-        message = f"Node of tray {tray} has an invalid label {CLIQUE}; check the log of the pod that writes it."
-        findings.append(finding("unusable_value", message, tray=tray))
-    return place
+def _clique(node: Object) -> Any:
+    """The label, else the annotation where it is a clique: other providers of Topograph write IDs of another kind."""
+    metadata = mapped(node.get("metadata"))
+    label, other = mapped(metadata.get("labels")).get(CLIQUE), mapped(metadata.get("annotations")).get(CLUSTER_ID)
+    return other if label is None and identity(other) else label
 
 
-def _gpu_count(labels: Object, status: Object, tray: str, findings: list[Finding]) -> int:
-    """The label's value, else the node's capacity (which time-slicing multiplies), else 0."""
-    for value in (labels.get(COUNT), mapped(status.get("capacity")).get(RESOURCE)):
-        if value is None:
-            continue
-        count = whole(int(value)) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value) else None
-        if count is not None:
-            return count
-        message = f"Node of tray {tray} has an invalid number of GPUs; check the log of GPU Feature Discovery."
-        findings.append(finding("unusable_value", message, tray=tray))
-    return 0
+def _gpu_count(node: Object) -> Any:
+    """The label's value, else the node's capacity, which time-slicing multiplies."""
+    label = mapped(mapped(node.get("metadata")).get("labels")).get(COUNT)
+    return _capacity(node) if label is None else label
 
 
-def _addresses(status: Object) -> tuple[Address, ...]:
+def _capacity(node: Object) -> Any:
+    return mapped(mapped(node.get("status")).get("capacity")).get(RESOURCE)
+
+
+def _addresses(node: Object) -> list[Any]:
     """The addresses of type InternalIP, as Kubernetes orders them."""
-    rows = as_list(status.get("addresses"))[:MAX_ADDRESSES]
-    texts = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]
-    return tuple(Address("InternalIP", text, 0) for text in texts if isinstance(text, str) and is_address(text))
+    rows = map(mapped, as_list(mapped(node.get("status")).get("addresses")))
+    return [{**row, "interface": "InternalIP"} for row in rows if row.get("type") == "InternalIP"]

@@ -16,6 +16,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import probe
@@ -58,16 +59,7 @@ def arguments(module: str, options: Mapping[str, Any], limit: int) -> list[str]:
 @functools.cache
 def archive(module: str) -> bytes:
     """The zip that a tray's Python imports this module of module_utils and what it needs from."""
-    folder = PurePosixPath(PACKAGE.replace(".", "/"))
-    written, sources = io.BytesIO(), sources_of("probe", module)
-    packages = {folder, *folder.parents, *((folder / path).parent for path in sources)} - {PurePosixPath()}
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
-        for package in sorted(packages):
-            file.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
-        # Without modification times, so that equal sources give equal bytes.
-        for path, source in sources.items():
-            file.writestr(zipfile.ZipInfo(f"{folder}/{path}"), source, zipfile.ZIP_DEFLATED)
-    return written.getvalue()
+    return _packed(sources_of("probe", module), zipfile.ZIP_DEFLATED)
 
 
 @functools.cache
@@ -76,18 +68,25 @@ def program(python: str, module: str) -> bytes:
 
     Equal for equal sources. One atomic write replaces it, and a program that has started has imported everything.
     """
-    folder = PurePosixPath(PACKAGE.replace(".", "/"))
-    members = {"__main__.py": _MAIN.format(package=PACKAGE, module=module.replace("/", ".")).encode()}
-    members |= {str(folder / path): source for path, source in sources_of(module).items()}
-    # Python before 3.13 finds no package in a zip file without this.
-    members |= {f"{parent}/__init__.py": b"" for path in [*members] for parent in PurePosixPath(path).parents[:-1]}
+    main = _MAIN.format(package=PACKAGE, module=module.replace("/", "."))
     # -I and -S: Python imports no file of a user or of the site.
-    packed = io.BytesIO(f"#!{python} -IS\n".encode())
-    packed.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(packed, "a") as file:
+    return _packed(sources_of(module), zipfile.ZIP_STORED, f"#!{python} -IS\n", {"__main__.py": main})
+
+
+def _packed(
+    sources: Mapping[str, bytes], compression: int, first: str = "", main: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
+    """The zip of sources below PACKAGE, after a first line; equal for equal sources, without modification times."""
+    folder = PurePosixPath(PACKAGE.replace(".", "/"))
+    members: dict[str, bytes | str] = {**main, **{str(folder / path): source for path, source in sources.items()}}
+    # Python before 3.13 finds no package in a zip file without this.
+    members |= {f"{parent}/__init__.py": "" for path in [*members] for parent in PurePosixPath(path).parents[:-1]}
+    written = io.BytesIO(first.encode())
+    written.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(written, "a") as file:
         for path, source in sorted(members.items()):
-            file.writestr(zipfile.ZipInfo(path), source)
-    return packed.getvalue()
+            file.writestr(zipfile.ZipInfo(path), source, compression)
+    return written.getvalue()
 
 
 def sources_of(*modules: str) -> dict[str, bytes]:

@@ -9,10 +9,11 @@ ends, and of its answer is believed what is of a module's (trust.answered).
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import kernel
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.host_errors import cause
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, gateways, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
@@ -135,6 +137,14 @@ async def read(targets: Mapping[str, Target], question: Question, reporter: Repo
     await fanout.each(targets, question.fanout, ask)
     reporter.v(progress(results, targets, name))
     return {tray: results[tray] for tray in targets}
+
+
+def run(answers: Coroutine[Any, Any, dict[str, Result]], name: str, remedy: str) -> dict[str, Result]:
+    """What read() returns, in an event loop of its own; SourceError, which ends with remedy, where ssh cannot start."""
+    try:
+        return asyncio.run(answers)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot start ssh ({error.strerror or error}); {remedy}") from error
 
 
 def progress(results: Mapping[str, Result], targets: Mapping[str, Target], name: str) -> str:

@@ -14,12 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_re
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import TooManyValuesError, json_document
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
-    Options,
-    SourceError,
-    check_options,
-    documented,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fields import CHECKS, observation
@@ -38,7 +33,9 @@ def discover(options: Any, now: str) -> SourceResult:
     items = Expression(checked.needed("trays", "a JMESPath expression that returns a list"), f"{SOURCE}: trays")
     fields = _fields(checked)
     trays = Collector(SOURCE, "items")
-    for page, where in _pages(checked):
+    if ("url" in checked) == ("file" in checked):
+        raise checked.wrong("url", "or file must be set, exactly one of them")
+    for page, where in [_file(checked)] if "file" in checked else _web_pages(checked):
         found = items(page)
         if not isinstance(found, list):
             raise SourceError(f"{SOURCE}: trays returns no list on the page {where}; correct the expression")
@@ -50,20 +47,10 @@ def discover(options: Any, now: str) -> SourceResult:
 # ------------------------------------------------------------------------------------------------------------- pages
 
 
-def _pages(options: Options) -> Iterator[tuple[Any, str]]:
-    """Yield (document of a page, its address for messages)."""
-    if ("url" in options) == ("file" in options):
-        raise options.wrong("url", "or file must be set, exactly one of them")
-    if "file" in options:
-        yield _file(options)
-    else:
-        yield from _web_pages(options)
-
-
 def _file(options: Options) -> tuple[Any, str]:
-    for key in ("next", "max_pages", "token_header", "token_prefix", *http.OPTIONS):
-        if key in options and key != "max_bytes":
-            raise options.wrong(key, "applies to url only; leave it out with file")
+    """(document of a page, its address for messages), as _web_pages() yields them."""
+    of_url = {"next", "max_pages", "token_header", "token_prefix", *http.OPTIONS} - {"max_bytes"}
+    options.refuse(sorted(of_url), "applies to url only; leave it out with file")
     limit = http.limits(options)["max_bytes"]
     content = options.content("file", limit)
     path = options.path("file") or ""
@@ -141,8 +128,7 @@ def _following(client: http.Client, url: str, target: Any) -> str:
 
 
 def _fields(options: Options) -> dict[str, Expression]:
-    where = f"{SOURCE}: fields"
-    expressions = check_options(options.mapping("fields"), ("name", *CHECKS), where)
-    if "name" not in expressions:
-        raise SourceError(f"{where}: name is missing; write the expression for the name of a tray")
-    return {str(key): Expression(value, f"{where}: {key}") for key, value in expressions.items() if value is not None}
+    fields = Options(options.mapping("fields"), ("name", *CHECKS), f"{SOURCE}: fields")
+    if "name" not in fields:
+        raise fields.wrong("name", "is missing; write the expression for the name of a tray")
+    return {key: Expression(fields.given(key), f"{fields.name}: {key}") for key in ("name", *CHECKS) if key in fields}

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_ssh
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
@@ -38,27 +37,13 @@ _RANGE = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 _ODD_RANGE = re.compile(r"[^0-9,/-]|(?<![0-9])-|[0-9]{21}")
 
 
-class ClientConfig(NamedTuple):
-    """How ssh runs the probe on trays. ssh: the program with its options."""
-
-    ssh: list[str]
-    to_trays: list[str]
-    """Further options of ssh to trays."""
-    python: str
-    question: reading.Question
-
-
 def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> SourceResult:
     """Observe each tray of the option hosts, or else each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
-    config = _client_config(checked)
     trays = _trays(checked, known)
     jump = _gateways(checked, trays, reporter)
-    try:
-        results = asyncio.run(_read(trays, jump, config, reporter))
-    except OSError as error:
-        why = error.strerror or error
-        raise SourceError(f"{SOURCE}: cannot start ssh ({why}); correct the option ssh, or lower fanout") from error
+    asked = _read(trays, jump, checked, reporter)
+    results = reading.run(asked, SOURCE, "correct the option ssh, or lower fanout")
     observed = [tray_report.read(tray, result).observation(SOURCE) for tray, result in results.items()]
     problems = [(row.tray, row.problem) for row in observed if not row.reachable]
     if problems:
@@ -68,41 +53,30 @@ def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporte
 
 
 async def _read(
-    trays: Mapping[str, str], jump: Mapping[str, str], config: ClientConfig, reporter: Reporter
+    trays: Mapping[str, str], jump: Mapping[str, str], options: Options, reporter: Reporter
 ) -> dict[str, Result]:
     """Read all trays; trays: tray -> its address, jump: tray -> its gateway."""
-    ssh, question = [config.ssh[0], *config.to_trays, *config.ssh[1:]], config.question
-    async with gateways.connected(jump.values(), config.ssh, question.fanout, question.seconds) as connections:
+    connect_timeout = options.whole("connect_timeout", 10, 1, 3600)
+    command_timeout = options.whole("command_timeout", 60, 1, 7200)
+    asked, fanout = _asked(options, command_timeout), options.whole("fanout", reading.FANOUT, 1, 4096)
+    question = reading.of_facts(asked, command_timeout, connect_timeout + command_timeout, fanout)
+    program = os.path.expanduser(options.text("ssh") or "ssh")
+    if shutil.which(program) is None:
+        raise options.wrong("ssh", f"{shown(program)} is not a program on this controller; install the OpenSSH client")
+    # First what nothing may override: a password prompt would hang the run.
+    own = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={connect_timeout}", *options.words("ssh_options")]
+    user, port = options.text("user"), options.whole("port", 0, 1, 65535)
+    to_trays = [program, *([f"-oPort={port}"] if port else []), *(["-l", user] if user else []), *own]
+    python = (options.text("python") or reading.PYTHON,)
+    async with gateways.connected(jump.values(), [program, *own], fanout, question.seconds) as connections:
         targets = {
-            tray: reading.Target(address, ssh, (config.python,), connections[jump[tray]] if tray in jump else None)
+            tray: reading.Target(address, to_trays, python, connections[jump[tray]] if tray in jump else None)
             for tray, address in trays.items()
         }
         return await reading.read(targets, question, reporter, SOURCE)
 
 
 # --- The options.
-
-
-def _client_config(options: Options) -> ClientConfig:
-    ssh = os.path.expanduser(options.text("ssh") or "ssh")
-    if shutil.which(ssh) is None:
-        raise options.wrong("ssh", f"{shown(ssh)} is not a program on this controller; install the OpenSSH client")
-    connect_timeout = options.whole("connect_timeout", 10, 1, 3600)
-    command_timeout = options.whole("command_timeout", 60, 1, 7200)
-    user, port = options.text("user"), options.whole("port", 0, 1, 65535)
-    # First what nothing may override: a password prompt would hang the run.
-    own = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={connect_timeout}", *options.words("ssh_options")]
-    return ClientConfig(
-        ssh=[ssh, *own],
-        to_trays=[*([f"-oPort={port}"] if port else []), *(["-l", user] if user else [])],
-        python=options.text("python") or reading.PYTHON,
-        question=reading.of_facts(
-            _asked(options, command_timeout),
-            command_timeout,
-            connect_timeout + command_timeout,
-            options.whole("fanout", reading.FANOUT, 1, 4096),
-        ),
-    )
 
 
 def _asked(options: Options, command_timeout: int) -> subsets.Options:

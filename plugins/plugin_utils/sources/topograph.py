@@ -144,9 +144,7 @@ def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def _from_request(options: Options) -> tuple[http.Client, str, bytes | bytearray, int]:
     """(client, URL, body, max_bytes) of the topology that a running Topograph is asked for."""
-    for key in ("kubeconfig", "context", "api_url"):
-        if key in options:
-            raise options.wrong(key, "belongs to config_map; leave it out with url")
+    options.refuse(("kubeconfig", "context", "api_url"), "belongs to config_map; leave it out with url")
     config = http.client_config(options, "url", "as in http://topograph.example.org:49021")
     payload, secrets = _payload(options)
     interval = options.number("poll_interval", 2, 0.05, 60)
@@ -157,9 +155,7 @@ def _from_request(options: Options) -> tuple[http.Client, str, bytes | bytearray
 
 def _from_config_map(options: Options) -> tuple[http.Client, str, bytes | bytearray, int]:
     """(client, URL, body, max_bytes) of the topology in a ConfigMap, where the engine slinky writes it."""
-    for key in REQUEST:
-        if key in options:
-            raise options.wrong(key, "and config_map are both set; keep one")
+    options.refuse(REQUEST, "and config_map are both set; keep one")
     names = Options(options.mapping("config_map"), CONFIG_MAP, f"{SOURCE}: config_map")
     where = {key: names.needed(key, f"the {key} of the ConfigMap") for key in ("namespace", "name")}
     for key, name in where.items():

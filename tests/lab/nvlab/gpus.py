@@ -16,8 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 
 from . import bundle, nvml, state
 from .addresses import PREFIX
@@ -50,7 +49,7 @@ def hardware_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
     racks = max(tray.rack for tray in scenario.trays)
     width = max(tray.number for tray in scenario.trays)
     gpus = max(tray.gpus for tray in scenario.trays)
-    fleet = list(simulation.fleet(racks=racks, trays_per_rack=width, gpus_per_tray=max(gpus, 1)).values())
+    fleet = list(fleets.fleet(racks=racks, trays_per_rack=width, gpus_per_tray=max(gpus, 1)).values())
     result = {}
     for tray in scenario.trays:
         hardware = new_hardware(_facts(tray, fleet[(tray.rack - 1) * width + tray.number - 1]))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.lab.nvml.standin_text import smi_text
 
 PROGRAMS = {
@@ -28,10 +28,10 @@ SSH_TO_NOWHERE = '#!/bin/sh\necho "ssh: connect to host: No route to host" >&2\n
 
 
 def write(folder: Path, **shape: Any) -> None:
-    """The trays of a fleet (see simulation.fleet), and the program ssh-to-nowhere beside them."""
+    """The trays of a fleet (see fleets.fleet), and the program ssh-to-nowhere beside them."""
     folder.mkdir()
     program(folder / "ssh-to-nowhere", SSH_TO_NOWHERE)
-    for name, facts in simulation.fleet(**shape).items():
+    for name, facts in fleets.fleet(**shape).items():
         write_tray(folder / name, facts)
 
 

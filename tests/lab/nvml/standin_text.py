@@ -10,7 +10,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 
 # Of a GB200: NVLinks, and the speed of each in MB/s.
 LINKS, LINK_SPEED = 18, 53125
@@ -34,9 +33,7 @@ def standin_text(
     value. slots: how many the driver counts; it refuses those without a link.
     """
     if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
-        raise simulation.SimulationError(
-            f"simulation: nvml_fault is {nvml_fault!r}, use one of {', '.join(NVML_FAULTS)}."
-        )
+        raise ValueError(f"nvml_fault is {nvml_fault!r}, use one of {', '.join(NVML_FAULTS)}")
     lost_gpus = _lost_indices(facts, lost)
     lines = [f"fault {nvml_fault or 'none'}", f"driver {_line(facts['driver_version'])}"]
     platform = "-"

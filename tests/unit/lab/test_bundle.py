@@ -15,14 +15,13 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import capture, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import status
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle as anonymised
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.trays import library, script
 from nvlab import bundle
 from nvlab.errors import LabError
@@ -46,7 +45,7 @@ def made(gpus: Path) -> bundle.Files:
     ctl = script(gpus.parent / "ctl", f"case \"$*\" in *-j) echo '{imex}';; *) echo READY;; esac")
     smi = script(gpus.parent / "smi", f"exec cat {gpus}.xml")
     hosts = [anonymised.Host("r01t04", None, "unreachable")]
-    for name, tray in simulation.fleet(trays_per_rack=3, split={1: 2}).items():
+    for name, tray in fleets.fleet(trays_per_rack=3, split={1: 2}).items():
         lost = (1,) if name == "r01t02" else ()
         gpus.write_text(standin_text.standin_text(tray, lost=lost))
         gpus.with_suffix(".xml").write_text(standin_text.smi_text(tray, lost))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 
 from ..gpus import hardware_of
 from ..scenario import Scenario
@@ -32,7 +32,7 @@ def of_scenario(scenario: Scenario, version: str) -> Iterator[dict[str, Any]]:
 
 def of_fleet(racks: int, version: str) -> Iterator[dict[str, Any]]:
     """Node objects of any number of simulated racks of 18 trays."""
-    for name, facts in simulation.fleet(racks=racks, trays_per_rack=18, gpus_per_tray=4).items():
+    for name, facts in fleets.fleet(racks=racks, trays_per_rack=18, gpus_per_tray=4).items():
         yield node(name, facts, version, facts["addresses"][0]["address"])
 
 

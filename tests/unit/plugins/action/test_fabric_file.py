@@ -31,8 +31,8 @@ from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import Acti
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import journals
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
+from ansible_collections.rackscale.nvlink.tests.lab.nvml.fleets import fleet
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.switch_domain import ONE, Switches
 

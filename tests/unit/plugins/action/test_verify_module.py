@@ -13,11 +13,12 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import acknowledging, fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.clients.switch_domain import ONE, Switches
 
@@ -82,7 +83,7 @@ def test_the_outputs_of_an_earlier_run_and_empty_files_are_replaced(
 def test_named_partitions_are_compared_with_those_of_the_switches(
     tmp_path: Path, run_action: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = Switches(tmp_path / "switches", simulation.fleet(racks=1, trays_per_rack=2))
+    running = Switches(tmp_path / "switches", fleets.fleet(racks=1, trays_per_rack=2))
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=2, trays=2, split=())))
     own = {"ansible_host": "127.0.0.1", "nvue_port": running.servers[0].server_port, "nvlink_switch_domain": "r01"}
     login = {"nvue_user": switch.USER, "nvue_password": switch.PASSWORD}

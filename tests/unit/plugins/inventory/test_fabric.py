@@ -15,13 +15,14 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.forms import RESERVED
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site_variables import PATTERNS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]
@@ -83,6 +84,13 @@ def test_files_are_selected_by_their_name_or_the_plugin_that_they_name(
     assert not new_plugin().verify_file(str(path))
     path.write_text(text)
     assert new_plugin().verify_file(str(path)) is expected
+
+
+@pytest.mark.parametrize("option", ["fabric.json", "../{name}/fabric.json", "{folder}/fabric.json"])
+def test_a_relative_path_starts_at_the_inventory_files_directory(site: Path, parse: Parse, option: str) -> None:
+    path = option.format(name=site.name, folder=site)
+    found = parse(FROM_FILE.replace("fabric.json", path))
+    assert found.groups["all"].vars["nvlink_fabric_file"] == str(site / "fabric.json")
 
 
 def test_the_state_may_lie_in_a_folder_of_its_own(site: Path, parse: Parse, tmp_path: Path) -> None:
@@ -225,13 +233,13 @@ def test_invalid_expressions_fail_only_if_strict(site: Path, parse: Parse, broke
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that were queried, since the cache had no answer."""
-    found, real = [], sources.observe
+    found, real = [], sources.query
 
-    def observe(name: str, *arguments: Any) -> Any:
+    def query(name: str, *arguments: Any) -> Any:
         found.append(name)
         return real(name, *arguments)
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(sources, "query", query)
     return found
 
 
@@ -294,6 +302,10 @@ IN_CONFIG = [
     (SIMULATED + "compose: 3\n", "compose: is not a dictionary, write "),
     (SIMULATED + "cache_timeout: [1]\n", r"cache_timeout: is a list, write an integer"),
     (PLUGIN + "sources: [fabric_file]\n", "fabric_file: is missing; set the path of the fabric file"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: ''\n", "fabric_file: is missing; set the path of the fabric file"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: ' '\n", "fabric_file: is ' ', write a path"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: \"{{ ['a'] }}\"\n", r"fabric_file: is \['a'\], write a path"),
+    (SIMULATED + "state_dir: \"{{ ['a'] }}\"\n", r"state_dir: is \['a'\], write a path"),
     (
         PLUGIN + "sources: [fabric_file]\nfabric_file: '{{ no }}'\n",
         "fabric_file: cannot be templated .*'no' is undefined",
@@ -301,7 +313,8 @@ IN_CONFIG = [
     (SIMULATED.replace("racks: 1", "rack: 1"), r"simulation: 'rack' is not a known option; did you mean racks\?"),
     (SIMULATED.replace("racks: 1", "racks: 0"), "simulation: racks is 0, use an integer from 1"),
     (SIMULATED.replace("racks: 1", "faults: {dwn: 1}"), r"simulation: faults: 'dwn' is not .*; did you mean down\?"),
-    (SIMULATED.replace("racks: 1", "faults: {down: 2}"), "simulation: faults: down is 2, use a rate from 0 to 1"),
+    (SIMULATED.replace("racks: 1", "faults: {down: 2}"), "simulation: faults: down is 2, use a number from 0 to 1"),
+    (SIMULATED.replace("racks: 1", "faults: {down: r01t01}"), "down is 'r01t01', use a rate from 0 to 1 or a list of"),
     (SIMULATED.replace("racks: 1", "faults: {down: [r01t04]}"), "faults: down names 'r01t04', which is not a tray"),
 ]
 
@@ -353,10 +366,10 @@ def test_a_tray_must_not_have_the_name_of_a_group_or_the_controller(site: Path, 
 def test_a_live_tray_with_the_name_of_the_controller_or_a_group_is_left_out(
     parse: Parse, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    trays = simulation.fleet(racks=1, trays_per_rack=3)
+    trays = fleets.fleet(racks=1, trays_per_rack=3)
     named = dict(zip(("localhost", "slurm_controller", "r01t03"), trays.values(), strict=True))
     rows = [from_facts(name, facts) for name, facts in named.items()]
-    monkeypatch.setattr(sources, "observe", lambda *_arguments: SourceResult(rows, []))
+    monkeypatch.setattr(sources, "query", lambda *_arguments: Answer("simulation", rows))
     inventory = parse(SIMULATED, groups=["slurm_controller"])
     assert (sorted(inventory.hosts), hosts(inventory, "slurm_controller")) == (["r01t03"], [])
     assert [text.partition(": its state holds ")[2] for text in warnings] == [
@@ -370,9 +383,9 @@ def test_no_default_of_a_pattern_is_the_name_of_a_tray() -> None:
 
 
 def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    def observe(*arguments: Any) -> Any:
+    def query(*arguments: Any) -> Any:
         raise ModuleNotFoundError("No module named 'jmespath'", name="jmespath")
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(sources, "query", query)
     with pytest.raises(AnsibleError, match="the Python library jmespath is missing on the controller"):
         parse(SIMULATED)

@@ -27,7 +27,7 @@ def test_a_source_that_does_not_parse_is_explained_in_one_sentence(tmp_path: Pat
     other.write_text("all: {hosts: {a: {}}}\n")
     lost = tmp_path / "lost.nvlink.yml"
     given = map(str, (sound, broken, other, lost, "a,b,"))
-    found = inventory_file.problems(given, DataLoader())
+    found = [*inventory_file.problems(given, DataLoader())]
     assert found == [
         f"{tmp_path}/lost.json: does not exist; run discover and accept first, with -i hosts.yml alone, or correct the"
         " path",

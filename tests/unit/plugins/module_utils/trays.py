@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import local_trays
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, local_trays
 
 TESTS = Path(__file__).resolve().parents[3]
 FIXTURES = TESTS / "unit" / "fixtures" / "nvidia_smi"
@@ -62,7 +61,7 @@ def smi(name: str = "gb200", gpus: int = 2, lost: int | None = None) -> str:
 
 def tray(**changes: Any) -> dict[str, Any]:
     """The facts of one simulated, healthy tray."""
-    return next(iter(simulation.fleet(trays_per_rack=1, **changes).values()))
+    return next(iter(fleets.fleet(trays_per_rack=1, **changes).values()))
 
 
 def script(path: Path, text: str) -> str:

@@ -12,10 +12,9 @@ import time
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundle
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture.kinds import Substitutes
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,7 +129,7 @@ def printed(name: str, text: str, problem: str | None = None) -> dict[str, Any]:
 
 def tray(number: int, *outputs: dict[str, Any]) -> bundle.Host:
     """A tray that printed nvidia-smi's XML, or these outputs."""
-    facts = list(simulation.fleet(racks=1, trays_per_rack=2).values())[number - 1]
+    facts = list(fleets.fleet(racks=1, trays_per_rack=2).values())[number - 1]
     found = list(outputs) or [printed("nvidia-smi.xml", standin_text.smi_text(facts))]
     nvml = {"problem": None, "driver_version": "580.173.02", "count": 0, "gpus": []}
     return bundle.Host(f"gb7n{number:02d}", {"versions": {}, "findings": [], "nvml": nvml, "outputs": found})

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 
 ONE, TWO = "r01sw1", "r01sw2"
 
@@ -52,7 +52,7 @@ class Switches:
 @contextmanager
 def switches(folder: Path, trays: int = 4, **more: Any) -> Iterator[Switches]:
     """The switches of a rack of a simulation with so many trays."""
-    running = Switches(folder, simulation.fleet(racks=1, trays_per_rack=trays), **more)
+    running = Switches(folder, fleets.fleet(racks=1, trays_per_rack=trays), **more)
     try:
         yield running
     finally:

@@ -21,8 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
     place,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
+from ansible_collections.rackscale.nvlink.tests.lab.nvml.fleets import fleet
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, tray_report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import places
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.places import Gpu, Located
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch as standin
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from hypothesis import given
 from hypothesis import strategies as st
 
-FACTS = simulation.fleet(racks=1, trays_per_rack=3)
+FACTS = fleets.fleet(racks=1, trays_per_rack=3)
 REPORTS = {
     tray: tray_report.read(tray, {"ansible_facts": {"nvlink_fabric": facts}, "findings": []})
     for tray, facts in FACTS.items()

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, nvue
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions import switching
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_journal import Journal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.partitions.partition_plan import Plan
 from ansible_collections.rackscale.nvlink.tests.lab.nvlab import switch as standin
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 
 from ..clients.http_servers import Authority, Reply, Request, Responder, served
 from ..clients.switch_domain import ONE, TWO, Switches
 from .memory_switch import DEFAULT, NOW, SHA, TRAYS, Killed, Stopped, plan_of
 
 HALF = {**dict.fromkeys(TRAYS[:2], 1), **dict.fromkeys(TRAYS[2:], DEFAULT)}
-FACTS = simulation.fleet(racks=1, trays_per_rack=4, gpus_per_tray=1)
+FACTS = fleets.fleet(racks=1, trays_per_rack=4, gpus_per_tray=1)
 PLACES = {
     tray: (gpu["location"], nvue.uid(gpu["uuid"])) for tray in TRAYS for gpu in standin.gpus_of(tray, FACTS[tray])
 }

@@ -15,10 +15,9 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.hosts import Hosts
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 SSH = """#!/bin/sh
@@ -88,7 +87,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     for name, text in {"ssh": SSH, "sudo": SUDO}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    text = standin_text.standin_text(next(iter(simulation.fleet().values())), None)
+    text = standin_text.standin_text(next(iter(fleets.fleet().values())), None)
     (tmp_path / "gpus").write_text(text)
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))

@@ -140,6 +140,24 @@ def test_what_a_node_reports(given: Any, annotation: Any, expected: dict[str, An
     assert good.identity == (UUID, 32766)
 
 
+@pytest.mark.parametrize(
+    ("given", "reported"),
+    [
+        ({"clique": "7"}, f"invalid clique for tray t1; check the pod that writes the label {kubernetes.CLIQUE}."),
+        ({COUNT: "-1"}, f"invalid gpu_count for tray t1; check GPU Feature Discovery, which writes the label {COUNT}."),
+        (
+            {"address": "no"},
+            "invalid addresses for tray t1; correct the InternalIP of its node (the kubelet's node-ip).",
+        ),
+    ],
+)
+def test_an_invalid_value_of_a_node_is_named_with_who_writes_it(given: Any, reported: str) -> None:
+    one = node("t1", **{key: value for key, value in given.items() if key != "address"})
+    one["status"]["addresses"] = [{"type": "InternalIP", "address": given.get("address", "198.51.100.11")}]
+    (observed,) = found(one)
+    assert [row["message"] for row in observed.findings] == [f"Source kubernetes returns an {reported}"]
+
+
 def test_a_site_names_its_trays_by_expression() -> None:
     nodes = ["r01t01.example.org", "r01t02.example.org"]
     observed = found(*map(node, nodes), tray_name="split('.', metadata.name)[0]")

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.nvue import Controller, Gpu, Partition, Report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.nvue import uid as as_listed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
@@ -20,11 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, nvue_evidence
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
-TRAYS = {tray: ansible_facts.from_facts(tray, row) for tray, row in simulation.fleet(2, NOW, trays_per_rack=3).items()}
+TRAYS = {tray: ansible_facts.from_facts(tray, row) for tray, row in fleets.fleet(2, NOW, trays_per_rack=3).items()}
 FABRIC = place(None, None, TRAYS.values(), [*TRAYS], NOW, Policy()).fabric
 PRIMARY = Controller("CONFIGURED", "ok", "")
 THEN = "; the GPUs alone place a tray, and the switch decides what they join after a reset"

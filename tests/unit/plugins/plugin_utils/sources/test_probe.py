@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import probe
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 
 
@@ -63,7 +62,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     """Put a tray with a fault of NVML and lost GPUs where a probe and the module find it."""
 
     def put(fault: str | None, lost: tuple[int, ...] = ()) -> None:
-        text = standin_text.standin_text(next(iter(simulation.fleet().values())), fault, lost)
+        text = standin_text.standin_text(next(iter(fleets.fleet().values())), fault, lost)
         (tmp_path / "gpus").write_text(text)
 
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())

@@ -247,6 +247,7 @@ def test_a_page_without_the_list() -> None:
         ({}, "trays is missing"),
         ({"trays": "a[", "fields": {"name": "n"}}, "trays is not a valid JMESPath expression"),
         ({"trays": "a", "fields": {}}, "fields: name is missing"),
+        ({"trays": "a", "fields": {"name": 5}}, "fields: name is 5, write a JMESPath expression"),
         ({"trays": "a", "fields": {"name": "n", "uuid": "u"}}, "fields: 'uuid' is not a known option"),
         ({"trays": "a", "fields": {"name": "n"}}, "url or file must be set"),
         ({"trays": "a", "fields": {"name": "n"}, "file": "cmdb.json"}, "file is 'cmdb.json', write an absolute path"),

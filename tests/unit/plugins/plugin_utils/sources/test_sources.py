@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    ansible_facts,
+    rest,
+    simulation,
+)
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +28,11 @@ NOW = "2026-11-21T05:00:00Z"
 def test_every_live_source_of_the_table_can_be_read(known: str) -> None:
     """Without options it returns a result, or reports which option it needs."""
     try:
-        result: object = sources.observe(known, None, NOW)
+        answer = sources.query(known, None, NOW, {}, Display())
+        problem = answer.failure
     except NvlinkError as error:
-        result = str(error)
-    assert isinstance(result, SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(result))
+        problem = str(error)
+    assert not problem or re.fullmatch(rf"{known}: .*[^.]", problem)
 
 
 @pytest.mark.parametrize(
@@ -40,21 +46,13 @@ def test_a_wrong_list_of_sources_is_an_error(names: object) -> None:
 def test_only_an_outage_becomes_a_failed_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = iter([OutageError("rest: https://x is down; start it."), SourceError("rest: url is missing; write it")])
 
-    def observe(*_arguments: object) -> SourceResult:
+    def discover(*_arguments: object) -> SourceResult:
         raise next(errors)
 
-    monkeypatch.setattr(sources, "observe", observe)
+    monkeypatch.setattr(rest, "discover", discover)
     assert sources.query("rest", {}, NOW, {}, Display()).failure == "rest: https://x is down; start it"
     with pytest.raises(SourceError):
         sources.query("rest", {}, NOW, {}, Display())
-
-
-@pytest.mark.parametrize(
-    ("option", "path"),
-    [("fabric.json", "/site/fabric.json"), ("../f.json", "/f.json"), ("/etc/f.json", "/etc/f.json")],
-)
-def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, path: str) -> None:
-    assert fabric_file.path_of(option, "/site") == path
 
 
 @given(
@@ -69,8 +67,9 @@ def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, pa
 )
 def test_simulated_trays_are_observed_as_by_fabric_facts(shape: dict[str, int]) -> None:
     split = {1: 1 + shape["trays_per_rack"] // 2}
-    facts = racks.fleet(**shape, split=split, observed_at=NOW)
-    assert simulation.discover({**shape, "split": split}, NOW).observations == [
+    text = {"01": split[1]}
+    facts = fleets.fleet(**shape, split=split, observed_at=NOW)
+    assert simulation.discover({**shape, "split": text}, NOW).observations == [
         ansible_facts.from_facts(tray, row, simulation.SOURCE) for tray, row in facts.items()
     ]
 
@@ -99,3 +98,30 @@ def test_a_larger_fleet_keeps_the_faults_of_a_smaller_one() -> None:
         return [row.tray for row in fleet if row.health == "unhealthy"]
 
     assert unhealthy(20)[: len(unhealthy(10))] == unhealthy(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"racks": 0}, "racks is 0"),
+        ({"racks": True}, "racks is True"),
+        ({"trays_per_rack": 246}, "trays_per_rack is 246"),
+        ({"seed": "x" * 10_000}, "seed is 'xxx"),
+        ({"faults": {"down": True}}, "faults: down is True"),
+        ({"faults": {"down": ["r01t19"]}}, "names 'r01t19', which is not a tray of this fleet; did you mean r01t1"),
+        ({"racks": 60_000, "trays_per_rack": 200}, "12000000"),
+        ({"cliques_per_rack": 19}, "cliques_per_rack is 19"),
+        ({"split": [2]}, "split is not a mapping"),
+        ({"split": {"9": 2}}, "split names rack '9'"),
+        ({"split": {"\u0661": 2}}, "split names rack"),
+        ({"split": {"1": 19}}, "split: 1 is 19"),
+    ],
+)
+def test_a_wrong_option_of_the_simulation_raises_one_sentence(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        simulation.discover(options, NOW)
+    message = str(caught.value)
+    assert expected in message
+    assert message.startswith("simulation: ")
+    assert "\n" not in message
+    assert len(message) < 200

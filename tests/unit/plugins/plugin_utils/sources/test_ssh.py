@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading
-from ansible_collections.rackscale.nvlink.tests.lab.nvml import standin_text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import reading, ssh
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets, standin_text
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell import __version__ as clustershell
 
@@ -101,7 +102,7 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
     }.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "answer.xml").write_text(standin_text.smi_text(next(iter(simulation.fleet().values()))))
+    (tmp_path / "answer.xml").write_text(standin_text.smi_text(next(iter(fleets.fleet().values()))))
     monkeypatch.setenv("SCRATCH", str(tmp_path))
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
@@ -110,14 +111,14 @@ def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
         hosts: Any, known: dict[str, str] | None = None, reporter: sources.Reporter | None = None, **options: Any
     ) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
-        return {row.tray: row for row in sources.observe("ssh", given, NOW, known, reporter).observations}
+        return {row.tray: row for row in ssh.discover(given, NOW, known or {}, reporter or Display()).observations}
 
     return run
 
 
 @pytest.mark.core
 def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
-    facts = next(iter(simulation.fleet().values()))
+    facts = next(iter(fleets.fleet().values()))
     observed = observe("tray[1-5]", fanout=2)
     assert list(observed) == ["tray1", "tray2", "tray3", "tray4", "tray5"]
     for row in observed.values():
@@ -130,7 +131,7 @@ def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
 def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hosts driver-FAULT have NVML with that fault, or with none."""
     for fault in (*standin_text.NVML_FAULTS, None):
-        text = standin_text.standin_text(next(iter(simulation.fleet().values())), fault)
+        text = standin_text.standin_text(next(iter(fleets.fleet().values())), fault)
         (tmp_path / f"driver-{fault or 'none'}").write_text(text)
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -276,8 +277,9 @@ def test_the_connection_to_a_gateway_ends_after_an_error(
 
 def test_the_connection_to_a_gateway_ends_with_a_killed_controller(tmp_path: Path, observe: Observe) -> None:
     program = (
-        "import sys; from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources;"
-        "sources.observe('ssh', {'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z')"
+        "import sys; from ansible.utils.display import Display;"
+        "from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ssh;"
+        "ssh.discover({'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z', {}, Display())"
     )
     controller = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "ssh")])
     wait_for((tmp_path / "calls").exists)
@@ -383,6 +385,15 @@ RANGES = "which is not a node set; write ranges such as 01-18, of at most 20 dig
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SourceError, match=f"^ssh: {sentence}") as raised:
-        sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", **options}, NOW)
+        ssh.discover({"hosts": "tray1", "ssh": "/bin/true", **options}, NOW, {}, Display())
     assert not str(raised.value).endswith(".")
     assert "\n" not in str(raised.value)
+
+
+def test_a_program_that_cannot_be_started_is_one_sentence(tmp_path: Path) -> None:
+    program = tmp_path / "ssh"
+    program.write_bytes(b"\0")
+    program.chmod(0o755)
+    expected = r"^ssh: cannot start ssh \(Exec format error\); correct the option ssh, or lower fanout$"
+    with pytest.raises(SourceError, match=expected):
+        ssh.discover({"hosts": "tray1", "ssh": str(program)}, NOW, {}, Display())

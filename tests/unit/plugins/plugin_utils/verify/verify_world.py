@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import assembly, formats
 from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import simulation, tray_report, verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report, verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.tests.lab.nvml import fleets
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex import imex_fleet
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.dra import dra_cluster
 
@@ -33,7 +34,7 @@ class World:
     """Evidence of agreeing layers; every part is plain data that a test may change."""
 
     def __init__(self, racks: int = 2, trays: int = 4, **shape: Any) -> None:
-        fleet = simulation.fleet(racks, NOW, trays_per_rack=trays, **shape)
+        fleet = fleets.fleet(racks, NOW, trays_per_rack=trays, **shape)
         for row in fleet.values():
             row["driver_version"] = VERSION
         observed = [ansible_facts.from_facts(tray, row) for tray, row in fleet.items()]
