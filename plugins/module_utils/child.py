@@ -18,6 +18,7 @@ driver runs in a child, and the child is built so that it cannot block the calle
 
 from __future__ import annotations
 
+import fcntl
 import io
 import marshal
 import os
@@ -286,9 +287,8 @@ def _become_child(
     keep = 3
     try:
         os.setsid()
-        # Copies above the standard three first, because one of the files may itself be among them.
-        copies = [os.dup(descriptor) for descriptor in (stdin, stdout, stderr, error)]
-        sources = [_above(descriptor, keep) for descriptor in copies]
+        # Copies above those first, because one of the files may itself be among them.
+        sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, keep + 1) for descriptor in (stdin, stdout, stderr, error)]
         for target, source in enumerate(sources[:3]):
             os.dup2(source, target)
         os.dup2(sources[3], keep, inheritable=False)
@@ -307,17 +307,6 @@ def _become_child(
             pass
     finally:
         os._exit(_NOT_STARTED)
-
-
-def _above(descriptor: int, least: int) -> int:
-    """A copy of the descriptor with a number above ``least``."""
-    passed = []
-    while descriptor <= least:
-        passed.append(descriptor)
-        descriptor = os.dup(descriptor)
-    for low in passed:
-        os.close(low)
-    return descriptor
 
 
 def _descriptor_limit() -> int:
