@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened
 
 # Slurm rejects a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
 # that a hostile expression cannot exhaust the controller's memory.
@@ -27,6 +28,8 @@ MAX_DIGITS = 9
 _TOO_LONG = f"has a name of more than {MAX_NAME} characters: shorten it."
 _TOO_MANY = f"has more than {MAX_HOSTS} names: shorten it."
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
+_BRACKET = re.compile(r"\[[^\[\]]*\]")
+_MEMBER = re.compile(r"(?:[^,\s\[]+|\[[^\]]*\])+")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
 
@@ -102,23 +105,9 @@ def _ranges(numbers: Iterable[str]) -> Iterator[str]:
 
 def split(text: str) -> list[str]:
     """The members of a hostlist, split at commas and white space outside brackets."""
-    members: list[str] = []
-    inside = False
-    start = 0
-    for position, character in enumerate(text):
-        if character == "[":
-            if inside:
-                raise _wrong(text, "opens a bracket inside a bracket: write flat ranges.")
-            inside = True
-        elif character == "]":
-            inside = False
-        elif not inside and (character == "," or character.isspace()):
-            members.append(text[start:position])
-            start = position + 1
-    if inside:
-        raise _wrong(text, "has a bracket that is not closed: close it.")
-    members.append(text[start:])
-    return [member for member in members if member]
+    if "[" in _BRACKET.sub("", text):
+        raise _wrong(text, "has a bracket that is not closed, or one inside another: write flat ranges, as r[01-18].")
+    return _MEMBER.findall(text)
 
 
 def _expand_member(member: str, whole: str) -> list[str]:
@@ -141,7 +130,7 @@ def _expand_member(member: str, whole: str) -> list[str]:
 
 
 def _wrong(text: str, what: str) -> HostlistError:
-    return HostlistError(f"The hostlist {_short(text)} {what}")
+    return HostlistError(f"The hostlist {shortened(text, 80)!r} {what}")
 
 
 def _numbers(ranges: str, whole: str) -> Iterator[str]:
@@ -150,7 +139,7 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
         low_text, dash, high_text = part.partition("-")
         numbers = (low_text, high_text) if dash else (low_text,)
         if not all(number.isdecimal() and number.isascii() for number in numbers) or len(part) > 32:
-            raise _wrong(whole, f"has the range {_short(part)}: write numbers, as [01-18].")
+            raise _wrong(whole, f"has the range {shortened(part, 80)!r}: write numbers, as [01-18].")
         low, high = int(numbers[0]), int(numbers[-1])
         count += high - low + 1
         if high < low:
@@ -160,7 +149,3 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
         width = len(low_text)
         for number in range(low, high + 1):
             yield f"{number:0{width}d}"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
