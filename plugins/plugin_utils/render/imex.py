@@ -45,20 +45,10 @@ def findings(fabric: model.Fabric, state: model.State, context: RenderContext = 
                 missing.append(name)
             elif owner.setdefault(address, name) != name:
                 doubles.append(name)
-        if missing:
-            yield finding(
-                "imex_address_invalid",
-                f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
-                f" {summarize(missing)}",
-                tray=missing[0],
-                clique=clique,
-            )
-        if doubles:
-            address = fabric.trays[doubles[0]]["imex_address"]
-            yield finding(
-                "imex_address_invalid",
-                f"The IMEX node list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]}"
-                f" both have imex_address {address}",
-                tray=doubles[0],
-                clique=clique,
-            )
+        why = {missing[0]: f"imex_address is missing for {summarize(missing)}"} if missing else {}
+        for name in doubles[:1]:
+            address = str(fabric.trays[name]["imex_address"])
+            why[name] = f"{owner[address]} and {name} both have imex_address {address}"
+        for name, cause in why.items():
+            message = f"The IMEX node list of clique {clique} is not written, because {cause}"
+            yield finding("imex_address_invalid", message, tray=name, clique=clique)
