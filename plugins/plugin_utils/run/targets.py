@@ -176,13 +176,17 @@ def problems(
 def missing(name: str, run: Run, on_host: Callable[[str, str], Any]) -> str:
     """One sentence about a variable that must be set; empty if it is. on_host: as of problems()."""
     try:
-        wrong = wrong_value(name, fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name))
+        value = fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name)
     except AnsibleUndefinedVariable as error:
         # Ansible names what a template asks for, and not the variable that has the template.
         return f"{name}: {str(error).splitlines()[0]}; define that, or correct the template"
-    firsts = (hosts[0] for hosts in run.groups.values() if wrong and hosts)
-    host = next((host for host in firsts if on_host(host, name)), "")
-    return f"{wrong}, or move it from {host} to the group all, since localhost reads it" if host else wrong
+    if value not in (None, "", [], {}):
+        return ""
+    example = VARIABLES[name]["example"]
+    given = f"""'{{"{name}": {example}}}'""" if VARIABLES[name].get("type") == "dict" else f"{name}={example}"
+    host = next((hosts[0] for hosts in run.groups.values() if hosts and on_host(hosts[0], name)), "")
+    moved = f", or move it from {host} to the group all, since localhost reads it" if host else ""
+    return f"{name}: is not set; add -e {given}{moved}"
 
 
 def missing_files(check: RunCheck, run: Run) -> Iterator[tuple[str, str]]:
@@ -272,15 +276,6 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
             where = "of the fabric file" if placed else "of the fabric file, and no host of the inventory"
             hint = similar(tray, ordered, _CHECK)
             return f"{name}: {shown(tray)} is no tray, clique or domain {where}{hint}"
-    return ""
-
-
-def wrong_value(name: str, value: object) -> str:
-    """One sentence about a variable that must be set; empty if it is."""
-    if value is None or value in ("", [], {}):
-        example = VARIABLES[name]["example"]
-        given = f"""'{{"{name}": {example}}}'""" if VARIABLES[name].get("type") == "dict" else f"{name}={example}"
-        return f"{name}: is not set; add -e {given}"
     return ""
 
 
