@@ -266,7 +266,11 @@ def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_disco
     """Without a fabric file a neighbour may be in another rack, where IMEX needs no connection."""
     tray_names = [f"r01t{number:02d}" for number in range(1, 19)]
     blocked = {
-        name: report(connects=[connect(peer, 50000, "timed out") for peer in peer_hosts.next_to(name, tray_names)])
+        name: report(
+            connects=[
+                connect(peer, 50000, "timed out") for peer in peer_hosts.neighbours(name, [dict.fromkeys(tray_names)])
+            ]
+        )
         for name in tray_names
     }
     for placed, status in ((True, ERROR), (False, WARNING)):
@@ -305,10 +309,10 @@ def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
 
 def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound() -> None:
     many = [f"t{number}" for number in range(40)]
-    tried = [peer for name in many for peer in peer_hosts.next_to(name, many)]
+    group = dict.fromkeys(many)
+    tried = [peer for name in many for peer in peer_hosts.neighbours(name, [group])]
     assert {tried.count(name) for name in many} == {peer_hosts.MAX_PEERS}
-    assert all(name not in peer_hosts.next_to(name, many) for name in many)
-    assert peer_hosts.next_to("other", many) == []
+    assert all(name not in peer_hosts.neighbours(name, [group]) for name in many)
     assert len(peer_hosts.sample([str(number) for number in range(10_368)])) <= peer_hosts.MAX_SAMPLE
     assert peer_hosts.sample(["a", "b"]) == ["a", "b"]
 
