@@ -138,6 +138,8 @@ def problems(
 ) -> Iterator[str]:
     """One sentence for each thing that a run names and that does not exist, in the order of importance.
 
+    FabricFileError for the fabric file itself.
+
     on_host: (host, name of a variable) -> its value there. extra: the names of the extra variables.
     """
     yield from (row for name, row in missing_files(check, run) if name in extra)
@@ -158,17 +160,12 @@ def problems(
         # As the Slurm controller has it, whose group may set the file.
         host = next(iter(run.matched((*check.patterns, *check.inventory_patterns))), "localhost")
         path = fabric_file.path_from(lambda name: on_host(host, name), check.fabric_variable)
-        if path:
-            fabric_file.load(absolute(path))
-        else:
-            yield fabric_file.NOT_SET
+        fabric_file.load(absolute(fabric_file.required(path)))
     # A discovery in check mode places new trays in no file.
     names = {name: name in check.placed and not check_mode for name in (*check.trays, *check.placed) if run.value(name)}
-    given = fabric_file.path_from(run.value) if names else ""
-    if names and not given:
-        yield fabric_file.NOT_SET
+    given = absolute(fabric_file.required(fabric_file.path_from(run.value))) if names else ""
     # Before the first file exists, the first trays are named by the inventory.
-    fabric = fabric_file.load(absolute(given)) if given and os.path.exists(absolute(given)) else Fabric()
+    fabric = fabric_file.load(given) if os.path.exists(given) else Fabric()
     for name, placed in names.items():
         yield wrong_trays(run, fabric, name, run.value(name), placed)
 
