@@ -138,9 +138,8 @@ def evaluate(
         fabric is not None,
         _with_imex(read),
     )
-    here, trays, processors = environment.read(), len(read.trays), os.cpu_count() or 1
     rows = [
-        *controller.checks(here, read.variables, read.slurm, trays, processors),
+        *controller.checks(environment.read(), read),
         *_interpreter(read.trays, task_vars["hostvars"]),
         about,
         *_inventory(read, fabric),

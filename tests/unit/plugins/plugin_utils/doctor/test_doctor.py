@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Report, Site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -106,7 +107,8 @@ def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
 
 
 def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
-    rows = controller.checks(given, variables, str(variables.get("site_slurm")), trays, 16)
+    names = {f"r01t{number:02d}": "" for number in range(trays)}
+    rows = controller.checks(given, Inventory(names, [], variables))
     return [(row["code"], row["severity"], row["message"]) for row in rows if row["severity"] != OK]
 
 
@@ -147,7 +149,7 @@ def test_an_old_ansible_core_is_named_with_the_python_that_a_newer_one_needs() -
 
 
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
-    rows = evaluated(Controller(dict(matrix.LIBRARIES), list(controller.CONFIG)), trays=36)
+    rows = evaluated(Controller(dict(matrix.LIBRARIES), list(controller.CONFIG), processors=16), trays=36)
     texts = " ".join(text for _name, _status, text in rows)
     for words in (
         "any_unparsed_is_failed = true in [inventory]",
