@@ -114,7 +114,7 @@ def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Finding]:
 
 
 def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Finding]:
-    problems = site.problems(read, site.default_phases(read), fabric)
+    problems = list(site.problems(read, site.default_phases(read), fabric))
     warnings = site.warnings(read, site.default_phases(read), fabric)
     if fabric and len(fabric.domains) > MAX_WAVES and "rollout_domains" not in read.variables:
         warnings.append(f"a rollout takes {len(fabric.domains)} waves in a row; set rollout_domains: [1, 4, 16].")
