@@ -9,6 +9,8 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 
@@ -28,7 +30,7 @@ MAX_DIGITS = 9
 _TOO_LONG = f"has a name of more than {MAX_NAME} characters: shorten it."
 _TOO_MANY = f"has more than {MAX_HOSTS} names: shorten it."
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
-_BRACKET = re.compile(r"\[[^\[\]]*\]")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
 _MEMBER = re.compile(r"(?:[^,\s\[]+|\[[^\]]*\])+")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
@@ -111,22 +113,16 @@ def split(text: str) -> list[str]:
 
 
 def _expand_member(member: str, whole: str) -> list[str]:
-    if member.count("[") > MAX_BRACKETS:
+    # Text and ranges in turn.
+    parts = _BRACKET.split(member)
+    if len(parts) > 2 * MAX_BRACKETS + 1:
         raise _wrong(whole, f"has more than {MAX_BRACKETS} brackets in a name: use fewer.")
-    names = [""]
-    rest = member
-    while "[" in rest:
-        prefix, _bracket, rest = rest.partition("[")
-        ranges, _bracket, rest = rest.partition("]")
-        numbers = list(_numbers(ranges, whole))
-        if len(names) * len(numbers) > MAX_HOSTS:
-            raise _wrong(whole, _TOO_MANY)
-        if len(names[0]) + len(prefix) + len(numbers[0]) + len(rest.rpartition("]")[2]) > MAX_NAME:
-            raise _wrong(whole, _TOO_LONG)
-        names = [name + prefix + number for name in names for number in numbers]
-    if len(names[0]) + len(rest) > MAX_NAME:
+    choices = [list(_numbers(part, whole)) if at % 2 else [part] for at, part in enumerate(parts)]
+    if math.prod(map(len, choices)) > MAX_HOSTS:
+        raise _wrong(whole, _TOO_MANY)
+    if sum(len(choice[0]) for choice in choices) > MAX_NAME:
         raise _wrong(whole, _TOO_LONG)
-    return [name + rest for name in names]
+    return list(map("".join, itertools.product(*choices)))
 
 
 def _wrong(text: str, what: str) -> HostlistError:
