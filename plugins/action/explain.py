@@ -52,7 +52,7 @@ class ActionModule(steps.SteppedAction):
         asks_slurm, asks_cluster = options["slurm"] and not subject, options["kubeconfig"] and not of_slurm
         if not asks_slurm and not asks_cluster:
             raise AnsibleActionFail(f"explain: {_NOTHING}.")
-        result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
+        result: Result = {"text": []}
         if asks_slurm:
             result = self.run_steps(task_vars, options, self._ask, controller.SECONDS)
         if asks_cluster and not result.get("failed"):
@@ -64,7 +64,7 @@ class ActionModule(steps.SteppedAction):
 
     def _ask(self) -> Result:
         answer = self.step("explain", self._question())
-        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
+        return {"answer": answer["answer"], "text": answer["text"]}
 
     def _question(self) -> Arguments:
         options = self.options
