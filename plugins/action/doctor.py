@@ -38,8 +38,6 @@ SCHEMAS["inspect"] |= {
 # may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
 # the facts and as they print it.
 _TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10), "logs": (60.0, 20)}
-# Options that a host has no use for.
-_CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers", "tray_reading", "hosts"})
 
 
 display = Display()
@@ -55,13 +53,12 @@ class ActionModule(GuardedAction):
             return self._inspect(options, task_vars)
         if step == "capture":
             return self._ask(step, options, {}, task_vars)
-        result: Result = {"changed": False, "changes": [], "findings": []}
         if step in ("plan", "evaluate"):
-            return {**result, **self._doctor(options, task_vars)}
+            return self._doctor(options, task_vars)
         path, of_run = absolute(options["path"]), (options["trays"], options["controllers"])
         if step == "plan_capture":
-            return {**result, **capture.plan(path, *of_run)}
-        return {**result, **capture.write(path, *of_run, task_vars, self._task.check_mode)}
+            return capture.plan(path, *of_run)
+        return capture.write(path, *of_run, task_vars, self._task.check_mode)
 
     def _doctor(self, options: Arguments, task_vars: Variables) -> Result:
         read = inventory.read(options, task_vars)
@@ -103,7 +100,7 @@ class ActionModule(GuardedAction):
             answer = {"failed": True, "msg": str(error)}
         answer = doctor.clocked(answer, asked)
         if answer.get("failed"):
-            return {"changed": False, "changes": [], "findings": [], "problem": str(answer.get("msg"))}
+            return {"problem": str(answer.get("msg"))}
         return answer
 
     def _read(self, options: Arguments, trays: Iterable[str], task_vars: Variables) -> dict[str, Result]:
@@ -124,9 +121,8 @@ class ActionModule(GuardedAction):
         return connections.read(names, question, known, becomes, display, connects)
 
     def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
-        given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
         module, seconds = "rackscale.nvlink.doctor", _seconds("logs" if options["logs"] else step, options)
-        return self.run_module(module, {**given, **more}, task_vars, SCHEMAS[step], seconds)
+        return self.run_module(module, {**self._task.args, **more}, task_vars, SCHEMAS[step], seconds)
 
 
 def _seconds(step: str, options: Arguments) -> float:
