@@ -67,7 +67,7 @@ class Host:
         acts: it changes something, see child.run().
         """
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        return child.run(argv, timeout or self.timeout, None, environment, large_files, acts=acts)
+        return child.run(argv, timeout or self.timeout, environment, large_files, acts=acts)
 
     def require(self, *argv: str, timeout: float | None = None, large_files: bool = False) -> child.Result:
         """Run a program that changes something and must succeed, also in check mode; HostError where it fails."""
