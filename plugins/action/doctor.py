@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils import inspection, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
@@ -69,13 +68,10 @@ class ActionModule(GuardedAction):
         text = results.summary(rows, len(found.trays), host_checks.answered(found.trays))
         verdict = results.verdict(rows, text)
         if options["path"]:
-            try:
-                path = absolute(options["path"])
-                files = {"doctor_file": path, "fabric_file": options["fabric_file"]}
-                storage.check_output("doctor_file", files, b'"checks":')
-                storage.write_atomic(path, fabric_file.encode(verdict), follow=True)
-            except NvlinkError as error:
-                raise AnsibleActionFail(f"doctor_file: {str(error).removeprefix('doctor_file: ')}") from None
+            path = absolute(options["path"])
+            files = {"doctor_file": path, "fabric_file": options["fabric_file"]}
+            storage.check_output("doctor_file", files, b'"checks":')
+            storage.write_atomic(path, fabric_file.encode(verdict), follow=True)
         file = options["fabric_file"]
         playbook = "doctor" if not verdict["ok"] else "site" if file and os.path.exists(file) else "discover"
         unset = " Set fabric_file: fabric.json for the group all." if verdict["ok"] and not file else ""
