@@ -95,13 +95,10 @@ def _ranges(numbers: Iterable[str]) -> Iterator[str]:
         else:
             yield ""
     for width, values in by_width.items():
-        spans: list[list[int]] = []
-        for value in sorted(values):
-            if spans and value == spans[-1][1] + 1:
-                spans[-1][1] = value
-            else:
-                spans.append([value, value])
-        parts = ["-".join(str(end).zfill(width) for end in dict.fromkeys(span)) for span in spans]
+        # Of successive values, the difference to their place is the same.
+        runs = itertools.groupby(enumerate(sorted(values)), key=lambda row: row[1] - row[0])
+        spans = [[value for _place, value in run] for _difference, run in runs]
+        parts = ["-".join(str(end).zfill(width) for end in dict.fromkeys((span[0], span[-1]))) for span in spans]
         yield f"[{','.join(parts)}]" if len(values) > 1 else parts[0]
 
 
