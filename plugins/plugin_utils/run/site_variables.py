@@ -191,19 +191,18 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     what = f"is a {nested}" if nested else f"is {shown(date)}"
     if spec.get("no_log") or _SECRET.search(place):
         what = "has a wrong value, which is not shown"
-    if kind in ("str", "path") and not choices and not nested:
-        if isinstance(value, _UNQUOTED):
-            yield place, f"{what}, {QUOTES}"
+    if kind in ("str", "path") and not choices and isinstance(value, _UNQUOTED):
+        yield place, f"{what}, {QUOTES}"
         return
     if kind in ("int", "float") and isinstance(value, bool):
-        yield place, f"{what}, write a number"
+        yield place, f"{what}, write {_EXPECTED[kind]}"
         return
     if nested and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
     try:
         result = ArgumentSpecValidator({place: {"type": kind, "choices": choices}}).validate({place: value})
-    except OverflowError:  # Ansible's own, for an infinite number
+    except OverflowError:  # Ansible's own, for an infinite number, also as a text
         yield place, f"{what}, write {_EXPECTED[kind]}"
         return
     if result.error_messages:
