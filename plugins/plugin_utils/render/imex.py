@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
-    """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address of its own.
+    """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address.
 
     A list that lacks a tray would start a domain which that tray can never join, so such a clique gets no list.
     """
@@ -32,23 +32,14 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> Iterator[model.Finding]:
-    """The errors that prevent writing a clique's list.
-
-    At most one finding per code and clique: with a wrong network, every tray has the same error.
-    """
+    """The error that prevents writing a clique's list. No two trays of a clique in a fabric file have one address."""
     for clique, names in fabric.members.items():
-        owner: dict[str, str] = {}
-        missing, doubles = [], []
-        for name in names:
-            address = fabric.trays[name]["imex_address"]
-            if not address:
-                missing.append(name)
-            elif owner.setdefault(address, name) != name:
-                doubles.append(name)
-        why = {missing[0]: f"imex_address is missing for {summarize(missing)}"} if missing else {}
-        for name in doubles[:1]:
-            address = str(fabric.trays[name]["imex_address"])
-            why[name] = f"{owner[address]} and {name} both have imex_address {address}"
-        for name, cause in why.items():
-            message = f"The IMEX node list of clique {clique} is not written, because {cause}"
-            yield finding("imex_address_invalid", message, tray=name, clique=clique)
+        missing = [name for name in names if not fabric.trays[name]["imex_address"]]
+        if missing:
+            yield finding(
+                "imex_address_invalid",
+                f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
+                f" {summarize(missing)}",
+                tray=missing[0],
+                clique=clique,
+            )
