@@ -305,9 +305,8 @@ def _limit(max_output: int | None) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if max_output is not None:
-            _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            soft = max_output if hard == resource.RLIM_INFINITY else min(max_output, hard)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            # Where the hard limit is lower, which is a ValueError, it counts already.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (max_output, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     except (ImportError, OSError, ValueError):
         pass  # without that limit
 
