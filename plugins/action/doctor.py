@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils import inspection, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result, Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.doctor import ARGUMENTS, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import bundling as capture
@@ -38,8 +37,6 @@ SCHEMAS["inspect"] |= {
 # may take the option timeout): each GPU backend once; NVML and nvidia-smi twice each and nvidia-imex-ctl six times, for
 # the facts and as they print it.
 _TIME_LIMITS = {"inspect": (120.0, 2), "capture": (60.0, 10), "logs": (60.0, 20)}
-# Options that a host has no use for.
-_CONTROLLER_OPTIONS = frozenset({"fabric_file", "peer_ports", "controllers", "tray_reading", "hosts"})
 
 
 display = Display()
@@ -55,13 +52,12 @@ class ActionModule(GuardedAction):
             return self._inspect(options, task_vars)
         if step == "capture":
             return self._ask(step, options, {}, task_vars)
-        result: Result = {"changed": False, "changes": [], "findings": []}
         if step in ("plan", "evaluate"):
-            return {**result, **self._doctor(options, task_vars)}
+            return self._doctor(options, task_vars)
         path, of_run = absolute(options["path"]), (options["trays"], options["controllers"])
         if step == "plan_capture":
-            return {**result, **capture.plan(path, *of_run)}
-        return {**result, **capture.write(path, *of_run, task_vars, self._task.check_mode)}
+            return capture.plan(path, *of_run)
+        return capture.write(path, *of_run, task_vars, self._task.check_mode)
 
     def _doctor(self, options: Arguments, task_vars: Variables) -> Result:
         read = inventory.read(options, task_vars)
@@ -72,13 +68,10 @@ class ActionModule(GuardedAction):
         text = results.summary(rows, len(found.trays), host_checks.answered(found.trays))
         verdict = results.verdict(rows, text)
         if options["path"]:
-            try:
-                path = absolute(options["path"])
-                files = {"doctor_file": path, "fabric_file": options["fabric_file"]}
-                storage.check_output("doctor_file", files, b'"checks":')
-                storage.write_atomic(path, fabric_file.encode(verdict), follow=True)
-            except NvlinkError as error:
-                raise AnsibleActionFail(f"doctor_file: {str(error).removeprefix('doctor_file: ')}") from None
+            path = absolute(options["path"])
+            files = {"doctor_file": path, "fabric_file": options["fabric_file"]}
+            storage.check_output("doctor_file", files, b'"checks":')
+            storage.write_atomic(path, fabric_file.encode(verdict), follow=True)
         file = options["fabric_file"]
         playbook = "doctor" if not verdict["ok"] else "site" if file and os.path.exists(file) else "discover"
         unset = " Set fabric_file: fabric.json for the group all." if verdict["ok"] and not file else ""
@@ -103,7 +96,7 @@ class ActionModule(GuardedAction):
             answer = {"failed": True, "msg": str(error)}
         answer = doctor.clocked(answer, asked)
         if answer.get("failed"):
-            return {"changed": False, "changes": [], "findings": [], "problem": str(answer.get("msg"))}
+            return {"problem": str(answer.get("msg"))}
         return answer
 
     def _read(self, options: Arguments, trays: Iterable[str], task_vars: Variables) -> dict[str, Result]:
@@ -124,9 +117,8 @@ class ActionModule(GuardedAction):
         return connections.read(names, question, known, becomes, display, connects)
 
     def _ask(self, step: str, options: Arguments, more: dict[str, Any], task_vars: Variables) -> Result:
-        given = {name: value for name, value in self._task.args.items() if name not in _CONTROLLER_OPTIONS}
         module, seconds = "rackscale.nvlink.doctor", _seconds("logs" if options["logs"] else step, options)
-        return self.run_module(module, {**given, **more}, task_vars, SCHEMAS[step], seconds)
+        return self.run_module(module, {**self._task.args, **more}, task_vars, SCHEMAS[step], seconds)
 
 
 def _seconds(step: str, options: Arguments) -> float:

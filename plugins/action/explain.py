@@ -53,7 +53,7 @@ class ActionModule(steps.SteppedAction):
         asks_cluster = options["kubeconfig"] and not of_job and not options["tray"]
         if not asks_slurm and not asks_cluster:
             raise AnsibleActionFail(f"explain: {_NOTHING}.")
-        result: Result = {"changed": False, "changes": [], "findings": [], "text": []}
+        result: Result = {"text": []}
         if asks_slurm:
             result = self.run_steps(task_vars, options, self._ask, controller.SECONDS)
         if asks_cluster and not result.get("failed"):
@@ -69,7 +69,7 @@ class ActionModule(steps.SteppedAction):
         asked = {key: options[key] for key in ("job", "segment", "partition")}
         tray = fabric.trays[options["tray"]]["slurm_node"] if options["tray"] in fabric.trays else options["tray"]
         answer = self.step("explain", {**asked, "tray": tray, "health": known})
-        return {"changed": False, "changes": [], "findings": [], "answer": answer["answer"], "text": answer["text"]}
+        return {"answer": answer["answer"], "text": answer["text"]}
 
 
 def _health(options: Arguments, name: str) -> tuple[Fabric, health.Health]:

@@ -84,17 +84,16 @@ class ActionModule(ControllerAction):
         return {"warnings": warnings, "domain_map": change_map(before, proposed.fabric, state, width=_width())}
 
     def _render(self, fabric: model.Fabric, state: model.State, options: Arguments, context: RenderContext) -> Result:
-        root, names = options["render_dir"], options["renderers"]
-        rendered = render(fabric, state, names, context)
-        files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
-        plan = tree.plan(root, files, set(names), options["replace"])
+        root = options["render_dir"]
+        rendered = render(fabric, state, options["renderers"], context)
+        plan = tree.plan(root, rendered.files, options["replace"])
         if not self._task.check_mode:
             plan.apply()
         result: Result = {
             "changed": plan.changed,
             "changes": [change.path for change in plan.changes],
             "render_dir": root,
-            "files": sorted(files),
+            "files": sorted(path for texts in rendered.files.values() for path in texts),
             "removed": [change.path for change in plan.changes if change.after is None],
             "findings": rendered.findings,
         }

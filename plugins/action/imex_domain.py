@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Any
 
 from ansible import constants
@@ -42,7 +41,6 @@ display = Display()
 
 
 class ActionModule(GuardedAction):
-    UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
     # In turn that of each tray that is read by ssh.
     _templar: Any
 

@@ -47,7 +47,7 @@ class ActionModule(GuardedAction):
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENTS, required_if=REQUIRED_IF)
         path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no node can be shown")):
-            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
+            return {"warnings": [warning]}
         try:
             fabric = fabric_file.load(path)
             slurm_cluster = measured.cluster_of(fabric, options["cluster"], options["cluster_name"], path)

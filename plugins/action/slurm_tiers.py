@@ -44,7 +44,7 @@ class ActionModule(steps.SteppedAction):
             return self.change(task_vars, options, self._remove)
         path = fabric_file.required(options["fabric_file"])
         if self._task.check_mode and (warning := fabric_file.not_yet(path, "no tier can be shown")):
-            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
+            return {"warnings": [warning]}
         fabric = fabric_file.load(path)
         chosen = clusters.each(fabric, options["cluster"], path)
         of_cluster = {here: _blocks(fabric, cluster) for here, cluster in chosen.items()}

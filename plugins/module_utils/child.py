@@ -18,6 +18,7 @@ driver runs in a child, and the child is built so that it cannot block the calle
 
 from __future__ import annotations
 
+import fcntl
 import io
 import marshal
 import os
@@ -28,17 +29,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 # A tray of 8 GPUs prints about 240 kB of XML; no known tool prints more than this.
 MAX_OUTPUT = 16 * 1024 * 1024
 # How long a killed child has to disappear before it counts as stuck in the kernel.
 GRACE = 2.0
 _NOT_STARTED = 127
-
-
-class ChildError(NvlinkError):
-    """The call is not valid: an empty command, a NUL character or a wrong timeout."""
+_Start = Callable[[int, int], None]
+"""What a child does, by the descriptors of its output and errors."""
 
 
 class Result(NamedTuple):
@@ -79,7 +77,6 @@ class Reply(NamedTuple):
 def run(
     argv: Sequence[str],
     timeout: float,
-    input: str | None = None,
     env: Mapping[str, str] | None = None,
     large_files: bool = False,
     max_output: int | None = None,
@@ -87,14 +84,14 @@ def run(
 ) -> Result:
     """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
 
-    ``input`` is its standard input, empty by default; ``env`` replaces its environment. Output is decoded as UTF-8,
+    Its standard input is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
     with invalid bytes replaced. Neither output nor a file that the program writes can grow past ``max_output`` bytes
     (default MAX_OUTPUT); ``large_files`` lifts that limit for files, as for unpacking packages, and no more output is
     read. Processes that the program leaves in its session end with it. ``acts``: it changes something, and so is one of
-    the actions of the result. Raises ChildError for a call that is not valid, never for what the program does.
+    the actions of the result. Raises nothing for what the program does; without time left it times out.
     """
     start = _program(argv, env, None if large_files else max_output or MAX_OUTPUT)
-    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), max_output)
+    result, output = _supervise(start, timeout, max_output)
     if acts:
         _record(argv, result)
     return result._replace(stdout=output.decode("utf-8", "replace"))
@@ -118,7 +115,7 @@ def run_each(
     try:
         while len(results) < len(starts):
             while begun < len(starts) and len(running) < max(1, at_once):
-                running[begun] = _begin(starts[begun], timeout, b"")
+                running[begun] = _begin(starts[begun], timeout)
                 begun += 1
             for number, child in list(running.items()):
                 late = time.monotonic() >= child.deadline
@@ -144,13 +141,9 @@ def _record(argv: Sequence[str], result: Result) -> None:
     actions.record(f"run {' '.join(map(shlex.quote, shown))}{end}")
 
 
-def _program(argv: Sequence[str], env: Mapping[str, str] | None, max_output: int | None) -> Callable[[int, int], None]:
-    """The function that becomes the program in a child; ChildError for a command that is not valid."""
+def _program(argv: Sequence[str], env: Mapping[str, str] | None, max_output: int | None) -> _Start:
+    """The function that becomes the program in a child."""
     words = [str(word) for word in argv]
-    if not words or not words[0]:
-        raise ChildError("child: the command to run is empty, name a program.")
-    if any("\0" in word for word in words):
-        raise ChildError("child: an argument of the command has a NUL character, remove it.")
     environment = dict(os.environ if env is None else env)
 
     def start(_out: int, _err: int) -> None:
@@ -187,7 +180,7 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float, most: float | 
             _write(replies, marshal.dumps(function()))
         os._exit(0)
 
-    result, output = _supervise(start, timeout, b"", most=most)
+    result, output = _supervise(start, timeout, most=most)
     stream = io.BytesIO(output)
     replies: list[Reply] = []
     try:
@@ -200,14 +193,10 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float, most: float | 
 
 
 def _supervise(
-    start: Callable[[int, int], None],
-    timeout: float,
-    given: bytes,
-    max_output: int | None = None,
-    most: float | None = None,
+    start: _Start, timeout: float, max_output: int | None = None, most: float | None = None
 ) -> tuple[Result, bytes]:
     """The child's result without its standard output, and the bytes of that."""
-    child = _begin(start, most or timeout, given)
+    child = _begin(start, most or timeout)
     try:
         ended, left = False, timeout
         while not ended and left > 0 and time.monotonic() < child.deadline:
@@ -228,18 +217,13 @@ class _Begun(NamedTuple):
     files: list[int]
 
 
-def _begin(start: Callable[[int, int], None], timeout: float, given: bytes) -> _Begun:
-    if not timeout > 0:
-        raise ChildError(f"child: timeout is {timeout!r}, use a number of seconds above 0.")
-    files: list[int] = []
+def _begin(start: _Start, timeout: float) -> _Begun:
+    files = [_memory_file(name) for name in ("stdin", "stdout", "stderr", "error")]
     try:
-        files += [_memory_file(name) for name in ("stdin", "stdout", "stderr", "error")]
-        stdin, stdout, stderr, error = files
-        os.pwrite(stdin, given, 0)
         deadline = time.monotonic() + timeout
         pid = os.fork()
         if pid == 0:
-            _become_child(start, stdin, stdout, stderr, error, timeout)
+            _become_child(start, files, timeout)
         return _Begun(pid, deadline, files)
     except BaseException:
         _close(files)
@@ -279,16 +263,13 @@ def _memory_file(name: str) -> int:
             return os.dup(file.fileno())
 
 
-def _become_child(
-    start: Callable[[int, int], None], stdin: int, stdout: int, stderr: int, error: int, timeout: float
-) -> None:
+def _become_child(start: _Start, files: Sequence[int], timeout: float) -> None:
     """In the child: give up everything shared with the caller, then run ``start``. Never returns."""
     keep = 3
     try:
         os.setsid()
-        # Copies above the standard three first, because one of the files may itself be among them.
-        copies = [os.dup(descriptor) for descriptor in (stdin, stdout, stderr, error)]
-        sources = [_above(descriptor, keep) for descriptor in copies]
+        # Copies above those first, because one of the files may itself be among them.
+        sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, keep + 1) for descriptor in files]
         for target, source in enumerate(sources[:3]):
             os.dup2(source, target)
         os.dup2(sources[3], keep, inheritable=False)
@@ -297,7 +278,7 @@ def _become_child(
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         # Survives exec: a backstop for a caller that was killed before it could kill this child.
-        signal.alarm(min(int(timeout) + 30, 86_400))
+        signal.alarm(min(max(int(timeout), 0) + 30, 86_400))
         start(1, 2)
     except BaseException as failure:  # nothing may unwind into the caller's code, not even SystemExit
         reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
@@ -307,17 +288,6 @@ def _become_child(
             pass
     finally:
         os._exit(_NOT_STARTED)
-
-
-def _above(descriptor: int, least: int) -> int:
-    """A copy of the descriptor with a number above ``least``."""
-    passed = []
-    while descriptor <= least:
-        passed.append(descriptor)
-        descriptor = os.dup(descriptor)
-    for low in passed:
-        os.close(low)
-    return descriptor
 
 
 def _descriptor_limit() -> int:
@@ -335,9 +305,8 @@ def _limit(max_output: int | None) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if max_output is not None:
-            _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            soft = max_output if hard == resource.RLIM_INFINITY else min(max_output, hard)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            # Where the hard limit is lower, which is a ValueError, it counts already.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (max_output, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     except (ImportError, OSError, ValueError):
         pass  # without that limit
 

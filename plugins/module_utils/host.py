@@ -67,7 +67,7 @@ class Host:
         acts: it changes something, see child.run().
         """
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        return child.run(argv, timeout or self.timeout, None, environment, large_files, acts=acts)
+        return child.run(argv, timeout or self.timeout, environment, large_files, acts=acts)
 
     def require(self, *argv: str, timeout: float | None = None, large_files: bool = False) -> child.Result:
         """Run a program that changes something and must succeed, also in check mode; HostError where it fails."""
@@ -100,25 +100,27 @@ class Host:
         change is not recorded.
         """
         had = self.state(path)
-        if data is None:
-            if had is None:
-                return False
-            before = self.content(path)
-            if not self.check:
-                _remove(path)
-            self._record(f"remove {path}", path, before, None, secret, quiet)
-            return True
         known = had["sha256"] if had else None
-        changed = known != hashlib.sha256(data).hexdigest()
-        if not changed and self._has(had, owner, mode):
+        changed = had is not None if data is None else known != hashlib.sha256(data).hexdigest()
+        if not changed and (data is None or self._has(had, owner, mode)):
             return False
         before = self.content(path)
         if not self.check:
-            write(path, data, owner, mode, 0o700 if secret else 0o755)
-        if changed:
-            self._record(f"{'write' if known is None else 'change'} {path}", path, before, data, secret, quiet)
-        else:
+            if data is None:
+                _remove(path)
+            else:
+                write(path, data, owner, mode, 0o700 if secret else 0o755)
+        if not changed:
             self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
+        elif not quiet:
+            verb = "remove" if data is None else "write" if known is None else "change"
+            self.changes.append(f"{verb} {path}")
+            shown = ["" if text is None else text.decode("utf-8", "replace") for text in (before, data)]
+            if secret:
+                shown = [text and mask for text, mask in zip(shown, (_SECRET, _OTHER_SECRET))]
+            # The first text before a change and the last one after it.
+            self.before.setdefault(path, shown[0])
+            self.after[path] = shown[1]
         return changed
 
     def state(self, path: str) -> FileState | None:
@@ -132,19 +134,6 @@ class Host:
     def content(self, path: str) -> bytes | None:
         """What --diff shows as the text before; None where it is no regular file."""
         return atomic.read_regular(path)
-
-    def _record(
-        self, description: str, path: str, before: bytes | None, after: bytes | None, secret: bool, quiet: bool
-    ) -> None:
-        if quiet:
-            return
-        self.changes.append(description)
-        shown = ["" if data is None else data.decode("utf-8", "replace") for data in (before, after)]
-        if secret:
-            shown = [text and mask for text, mask in zip(shown, (_SECRET, _OTHER_SECRET))]
-        # The first text before a change and the last one after it.
-        self.before.setdefault(path, shown[0])
-        self.after[path] = shown[1]
 
     def _has(self, found: FileState | None, owner: str, mode: int) -> bool:
         """Whether this owner and mode were found; an owner that does not exist yet, in check mode, counts as right."""

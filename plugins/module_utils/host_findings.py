@@ -9,7 +9,7 @@ So the table of findings.py is not copied to each host with the modules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Union
+from typing import TypedDict, Union, cast
 
 Value = Union[str, float, None, Sequence[object], "HostFinding"]
 """Of a placeholder: a text or number; a list, of which the message names the first five; a finding, of which it has the
@@ -35,21 +35,12 @@ class HostFinding(_Stated, total=False):
 
 
 def host_finding(code: str, case: str = "", **values: Value) -> HostFinding:
-    return {"code": code, "case": case, "values": values}
+    """One about a host, or by the values tray or block about one of these."""
+    subjects = {name: values.pop(name, None) for name in ("tray", "block")}
+    about = {name: value for name, value in subjects.items() if value is not None}
+    return cast("HostFinding", {"code": code, "case": case, "values": values, **about})
 
 
 def gpu_finding(code: str, case: str = "", gpu: int | None = None, **values: Value) -> HostFinding:
     """One about a GPU, or with gpu None about the tray."""
     return {"code": code, "case": case, "values": values, "gpu": gpu}
-
-
-def block_finding(
-    code: str, case: str = "", tray: str | None = None, block: str | None = None, **values: Value
-) -> HostFinding:
-    """One about a block of Slurm's topology, or about a node."""
-    made = host_finding(code, case, **values)
-    if tray is not None:
-        made["tray"] = tray
-    if block is not None:
-        made["block"] = block
-    return made

@@ -9,10 +9,13 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import shortened
 
 # Slurm rejects a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
 # that a hostile expression cannot exhaust the controller's memory.
@@ -27,6 +30,8 @@ MAX_DIGITS = 9
 _TOO_LONG = f"has a name of more than {MAX_NAME} characters: shorten it."
 _TOO_MANY = f"has more than {MAX_HOSTS} names: shorten it."
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_MEMBER = re.compile(r"(?:[^,\s\[]+|\[[^\]]*\])+")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
 
@@ -90,58 +95,35 @@ def _ranges(numbers: Iterable[str]) -> Iterator[str]:
         else:
             yield ""
     for width, values in by_width.items():
-        spans: list[list[int]] = []
-        for value in sorted(values):
-            if spans and value == spans[-1][1] + 1:
-                spans[-1][1] = value
-            else:
-                spans.append([value, value])
-        parts = ["-".join(str(end).zfill(width) for end in dict.fromkeys(span)) for span in spans]
+        # Of successive values, the difference to their place is the same.
+        runs = itertools.groupby(enumerate(sorted(values)), key=lambda row: row[1] - row[0])
+        spans = [[value for _place, value in run] for _difference, run in runs]
+        parts = ["-".join(str(end).zfill(width) for end in dict.fromkeys((span[0], span[-1]))) for span in spans]
         yield f"[{','.join(parts)}]" if len(values) > 1 else parts[0]
 
 
 def split(text: str) -> list[str]:
     """The members of a hostlist, split at commas and white space outside brackets."""
-    members: list[str] = []
-    inside = False
-    start = 0
-    for position, character in enumerate(text):
-        if character == "[":
-            if inside:
-                raise _wrong(text, "opens a bracket inside a bracket: write flat ranges.")
-            inside = True
-        elif character == "]":
-            inside = False
-        elif not inside and (character == "," or character.isspace()):
-            members.append(text[start:position])
-            start = position + 1
-    if inside:
-        raise _wrong(text, "has a bracket that is not closed: close it.")
-    members.append(text[start:])
-    return [member for member in members if member]
+    if "[" in _BRACKET.sub("", text):
+        raise _wrong(text, "has a bracket that is not closed, or one inside another: write flat ranges, as r[01-18].")
+    return _MEMBER.findall(text)
 
 
 def _expand_member(member: str, whole: str) -> list[str]:
-    if member.count("[") > MAX_BRACKETS:
+    # Text and ranges in turn.
+    parts = _BRACKET.split(member)
+    if len(parts) > 2 * MAX_BRACKETS + 1:
         raise _wrong(whole, f"has more than {MAX_BRACKETS} brackets in a name: use fewer.")
-    names = [""]
-    rest = member
-    while "[" in rest:
-        prefix, _bracket, rest = rest.partition("[")
-        ranges, _bracket, rest = rest.partition("]")
-        numbers = list(_numbers(ranges, whole))
-        if len(names) * len(numbers) > MAX_HOSTS:
-            raise _wrong(whole, _TOO_MANY)
-        if len(names[0]) + len(prefix) + len(numbers[0]) + len(rest.rpartition("]")[2]) > MAX_NAME:
-            raise _wrong(whole, _TOO_LONG)
-        names = [name + prefix + number for name in names for number in numbers]
-    if len(names[0]) + len(rest) > MAX_NAME:
+    choices = [list(_numbers(part, whole)) if at % 2 else [part] for at, part in enumerate(parts)]
+    if math.prod(map(len, choices)) > MAX_HOSTS:
+        raise _wrong(whole, _TOO_MANY)
+    if sum(len(choice[0]) for choice in choices) > MAX_NAME:
         raise _wrong(whole, _TOO_LONG)
-    return [name + rest for name in names]
+    return list(map("".join, itertools.product(*choices)))
 
 
 def _wrong(text: str, what: str) -> HostlistError:
-    return HostlistError(f"The hostlist {_short(text)} {what}")
+    return HostlistError(f"The hostlist {shortened(text, 80)!r} {what}")
 
 
 def _numbers(ranges: str, whole: str) -> Iterator[str]:
@@ -150,7 +132,7 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
         low_text, dash, high_text = part.partition("-")
         numbers = (low_text, high_text) if dash else (low_text,)
         if not all(number.isdecimal() and number.isascii() for number in numbers) or len(part) > 32:
-            raise _wrong(whole, f"has the range {_short(part)}: write numbers, as [01-18].")
+            raise _wrong(whole, f"has the range {shortened(part, 80)!r}: write numbers, as [01-18].")
         low, high = int(numbers[0]), int(numbers[-1])
         count += high - low + 1
         if high < low:
@@ -160,7 +142,3 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
         width = len(low_text)
         for number in range(low, high + 1):
             yield f"{number:0{width}d}"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -300,6 +300,8 @@ def misplaced(params: Arguments) -> str:
         return f"slurm_nodes, option fabric_file: {problem}."
     if state == "spares_present" and params["active"] < 1:
         return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."
+    if params["test_timeout"] <= 0:
+        return f"slurm_nodes, option test_timeout: is {params['test_timeout']:g}, use a number of seconds above 0."
     return ""
 
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import controller
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import OF_OWNER
 
 from .commands import ansible, environment
@@ -87,9 +88,9 @@ def test_doctor_has_nothing_to_say_of_the_ansible_cfg(site: Path) -> None:
     rows = json.loads(in_site(site, "ansible-config", "dump", "--format", "json"))
     options = {row["name"]: row["value"] for row in rows if "name" in row}
     unset = [name for name in controller.CONFIG if not options[name]]
-    here = controller.Controller(unset=unset, forks=options["DEFAULT_FORKS"])
-    trays = len(json.loads((site / "fabric.json").read_text())["trays"])
-    found = controller.checks(here, {}, "", trays, 4)
+    here = controller.Controller(unset=unset, forks=options["DEFAULT_FORKS"], processors=4)
+    trays = dict.fromkeys(json.loads((site / "fabric.json").read_text())["trays"], "")
+    found = controller.checks(here, Inventory(trays, [], {}))
     assert [row["severity"] for row in found if row["code"] == "ansible_cfg"] == ["ok"]
 
 

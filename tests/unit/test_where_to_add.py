@@ -157,7 +157,7 @@ def calls(*functions: str) -> Iterator[tuple[str, str, str]]:
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", texts[0], "".join(map(str, texts[1:]))
 
 
-FOUND = ("finding", "host_finding", "gpu_finding", "block_finding", "fail")
+FOUND = ("finding", "host_finding", "gpu_finding", "fail")
 
 
 def test_a_finding_has_its_entry_in_the_table() -> None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
@@ -20,13 +19,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.capture import LO
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.capture import answers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import printable, sentence
 
 _TRAY = ("nvidia-smi.xml", "imex-state.txt", "imex.json")
 COMMANDS = {**{name: answers.OUTPUTS[name][0] for name in _TRAY}, **LOGS}
 """File -> the command that printed it on the tray."""
-_JOBS = "jobs-{number}.txt"
-_CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]")
 
 
 def write(path: str, tray: str, now: str, answer: Mapping[str, Any], of_slurm: Any) -> dict[str, str]:
@@ -35,21 +32,23 @@ def write(path: str, tray: str, now: str, answer: Mapping[str, Any], of_slurm: A
     answer: what the module doctor returned of the tray. of_slurm: the results of a loop over its jobs in Slurm.
     """
     texts, missing = _of_tray(answer)
-    for number, row in enumerate(_rows(of_slurm, tray), 1):
-        file, text = _JOBS.format(number=number), "\n".join(map(str, as_list(row.get("stdout_lines"))))
+    commands = dict(COMMANDS)
+    about = (row for row in map(mapped, as_list(of_slurm)) if mapped(row["item"][0]).get("tray") == tray)
+    for number, row in enumerate(about, 1):
+        file, text = f"jobs-{number}.txt", "\n".join(map(str, as_list(row.get("stdout_lines"))))
+        commands[file] = " ".join(map(str, as_list(row.get("cmd"))))
         if row.get("failed") or row.get("unreachable"):
             missing[file] = sentence(row.get("stderr") or row.get("msg") or "unreachable")
         else:
             texts[file] = text[-MAX_CHARACTERS:]
-    index = {"tray": tray, "at": now, "commands": {**COMMANDS, **_commands(of_slurm, tray)}, "missing": missing}
+    index = {"tray": tray, "at": now, "commands": commands, "missing": missing}
     texts["index.json"] = json.dumps(index, indent=1, sort_keys=True) + "\n"
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         for above in (os.path.dirname(path), path):
             os.chmod(above, 0o700)
         for file, text in texts.items():
-            data = _CONTROL.sub("?", text).encode("utf-8", "replace")
-            atomic.write(os.path.join(path, file), data, mode=0o600)
+            atomic.write(os.path.join(path, file), printable(text).encode("utf-8", "replace"), mode=0o600)
     except OSError as error:
         raise storage.cannot(path, "be written", error) from None
     return missing
@@ -67,16 +66,3 @@ def _of_tray(answer: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]
     texts["facts.json"] = json.dumps(facts, indent=1, sort_keys=True) + "\n"
     missing = {name: str(rows.get(name, {"problem": "not read"}).get("problem") or "") for name in COMMANDS}
     return {name: text for name, text in texts.items() if text}, {name: why for name, why in missing.items() if why}
-
-
-def _rows(results: Any, tray: str) -> Iterator[Mapping[str, Any]]:
-    """The results of the loop that are about this tray."""
-    for row in map(mapped, as_list(results)):
-        item = as_list(row.get("item"))
-        if item and mapped(item[0]).get("tray") == tray:
-            yield row
-
-
-def _commands(results: Any, tray: str) -> dict[str, str]:
-    commands = (" ".join(map(str, as_list(row.get("cmd")))) for row in _rows(results, tray))
-    return {_JOBS.format(number=number): command for number, command in enumerate(commands, 1)}

@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import mat
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
 ROUNDS = 4
@@ -37,27 +38,23 @@ class Controller:
     """What is installed and configured here.
 
     installed: collection or library -> version, None where it is missing, "" where its version is unknown. unset: the
-    options of CONFIG that are not set. forks: those of this run.
+    options of CONFIG that are not set. forks: those of this run. processors: how many there are.
     """
 
     installed: Mapping[str, str | None] = field(default_factory=dict)
     unset: Sequence[str] = ()
     forks: int = 5
+    processors: int = 1
 
 
-def checks(
-    controller: Controller, variables: Variables, slurm: str, trays: int, processors: int, discovers: bool = True
-) -> Iterator[Finding]:
-    """The checks of the controller.
-
-    variables: those of localhost, of which few are read: a template of the site may have no value there. slurm: as of
-    site.Inventory. trays: their number. processors: those of the controller. discovers: whether this run does.
-    """
-    for name, variable in needed(variables, slurm, discovers).items():
+def checks(controller: Controller, inventory: Inventory, discovers: bool = True) -> Iterator[Finding]:
+    """The checks of the controller. discovers: whether this run does."""
+    trays = len(inventory.trays)
+    for name, variable in needed(inventory.variables, inventory.slurm, discovers).items():
         yield _installed(name, variable, controller.installed.get(name))
     found = [(WARNING, CONFIG[option]) for option in controller.unset]
     if trays > ROUNDS * controller.forks:
-        advised = min(trays, max(ROUNDS * processors, controller.forks + 1))
+        advised = min(trays, max(ROUNDS * controller.processors, controller.forks + 1))
         rounds = -(-trays // controller.forks)
         message = f"forks is {controller.forks} for {count(trays, 'tray')}, so each task takes {rounds} rounds; set"
         found.append((INFO, f"{message} forks = {advised} in [defaults] of ansible.cfg (four for each processor)"))
@@ -67,7 +64,10 @@ def checks(
 
 
 def needed(variables: Variables, slurm: str, discovers: bool) -> dict[str, str]:
-    """Collection or library -> the variable that needs it; empty for what every playbook needs."""
+    """Collection or library -> the variable that needs it; empty for what every playbook needs.
+
+    Few variables are read: a template of the site may have no value on localhost.
+    """
     accounting = boolean(variables.get("slurm_accounting", True), strict=False)
     of_kubernetes = next((name for name in USERS_OF_KUBERNETES if variables.get(name)), "")
     rows = as_list(variables.get("fabric_sources")) if discovers else []

@@ -27,7 +27,7 @@ def read() -> Controller:
     }
     forks = context.CLIARGS.get("forks") or constants.DEFAULT_FORKS
     unset = [name for name in CONFIG if not constants.config.get_config_value(name)]
-    return Controller(installed, unset, forks)
+    return Controller(installed, unset, forks, os.cpu_count() or 1)
 
 
 def collection_version(name: str) -> str | None:

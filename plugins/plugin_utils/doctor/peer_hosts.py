@@ -28,17 +28,11 @@ def groups(trays: Mapping[str, str], fabric: Fabric | None) -> list[Group]:
 
 
 def neighbours(tray: str, given: Iterable[Group]) -> dict[str, str]:
-    """Name -> address of those next to a tray in its group."""
-    group = next((group for group in given if tray in group), {})
-    return {name: str(group[name] or name) for name in next_to(tray, [*group])}
-
-
-def next_to(name: str, names: Sequence[str], most: int = MAX_PEERS) -> list[str]:
-    """The names that follow one in the list, which begins again at its end; without itself."""
-    if name not in names:
-        return []
-    start = list(names).index(name) + 1
-    return [*names[start:], *names[: start - 1]][:most]
+    """Name -> address of those that follow a tray in its group, which begins again at its end."""
+    group = next((group for group in given if tray in group), {tray: ""})
+    names = [*group]
+    at = names.index(tray)
+    return {name: str(group[name] or name) for name in [*names[at + 1 :], *names[:at]][:MAX_PEERS]}
 
 
 def sample(names: Sequence[str], most: int = MAX_SAMPLE) -> list[str]:

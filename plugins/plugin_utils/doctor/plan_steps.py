@@ -114,7 +114,7 @@ def _interpreter(trays: Iterable[str], hostvars: Any) -> Iterator[Finding]:
 
 
 def _inventory(read: site.Inventory, fabric: Fabric | None) -> Iterator[Finding]:
-    problems = site.problems(read, site.default_phases(read), fabric)
+    problems = list(site.problems(read, site.default_phases(read), fabric))
     warnings = site.warnings(read, site.default_phases(read), fabric)
     if fabric and len(fabric.domains) > MAX_WAVES and "rollout_domains" not in read.variables:
         warnings.append(f"a rollout takes {len(fabric.domains)} waves in a row; set rollout_domains: [1, 4, 16].")
@@ -129,18 +129,17 @@ def evaluate(
 ) -> tuple[list[dict[str, str]], host_checks.Site]:
     """(all checks; what was read of the site). by_ssh: results of trays where no task has registered them."""
     fabric, about = _fabric(read, path)
+    of_trays = _registered(read.trays, "doctor_tray", task_vars) if by_ssh is None else by_ssh
+    of_controllers = _registered(read.controllers, "doctor_slurm", task_vars)
     found = host_checks.Site(
-        _reports(read.trays, "doctor_tray", task_vars)
-        if by_ssh is None
-        else {name: host_checks.report(name, result, is_tray=True) for name, result in by_ssh.items()},
-        _reports(read.controllers, "doctor_slurm", task_vars),
+        {name: host_checks.report(name, result, is_tray=True) for name, result in of_trays.items()},
+        {name: host_checks.report(name, result, is_tray=False) for name, result in of_controllers.items()},
         bool({"imex", "slurm"}.intersection(site.default_phases(read))),
         fabric is not None,
         _with_imex(read),
     )
-    here, trays, processors = environment.read(), len(read.trays), os.cpu_count() or 1
     rows = [
-        *controller.checks(here, read.variables, read.slurm, trays, processors),
+        *controller.checks(environment.read(), read),
         *_interpreter(read.trays, task_vars["hostvars"]),
         about,
         *_inventory(read, fabric),
@@ -150,14 +149,10 @@ def evaluate(
     return results.rows(rows), found
 
 
-def _reports(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, host_checks.Report]:
-    """Host -> its report, of the hosts that this run has asked, which a limit may have reduced. Never templated."""
-    found = {}
-    for name in map(str, wanted):
-        variables = task_vars["hostvars"].raw_get(name)
-        if register in variables:
-            found[name] = host_checks.report(name, variables[register], register == "doctor_tray")
-    return found
+def _registered(wanted: Iterable[str], register: str, task_vars: Variables) -> dict[str, Any]:
+    """Host -> what its task has registered, of those that the limit leaves. Never templated."""
+    known = {name: task_vars["hostvars"].raw_get(name) for name in map(str, wanted)}
+    return {name: variables[register] for name, variables in known.items() if register in variables}
 
 
 def _kubernetes(variables: Variables) -> Iterator[Finding]:

@@ -43,9 +43,7 @@ def plan(run: Run, tags: Mapping[str, Sequence[str]], task_vars: Variables) -> d
     path = absolute(fabric_file.required(fabric_file.path_from(run.value)))
     phases = site.select_by_tags(site.default_phases(found), tags["--tags"], tags["--skip-tags"])
     fabric = fabric_file.load(path) if os.path.exists(path) else None
-    here, trays, processors = environment.read(), len(found.trays), os.cpu_count() or 1
-    discovers = "discover" in phases
-    checks = list(controller.checks(here, found.variables, found.slurm, trays, processors, discovers))
+    checks = list(controller.checks(environment.read(), found, "discover" in phases))
     errors = [f"{row['code']}: {row['message']}" for row in checks if row["severity"] == ERROR]
     problems = [*site.problems(found, phases, fabric), *errors]
     if problems:

@@ -82,13 +82,6 @@ FINDINGS = {"type": "array", "maxItems": 1000, "items": _finding(_finding(_LIST)
 """The findings of a host: each a HostFinding, or with severity and message where the host words it."""
 
 
-# What AnsibleModule adds to the result of a module that returns a path.
-_OF_PATH = {
-    **dict.fromkeys(("uid", "gid", "size"), _SIMPLE["int"]),
-    **dict.fromkeys(("owner", "group", "mode", "state", "secontext"), _SIMPLE["str"]),
-}
-
-
 def compiled(schema: Schema) -> Check:
     """The check of a JSON Schema, to be made when a plugin is loaded, once for all forks.
 
@@ -156,8 +149,6 @@ def of_return(documented: str, choice: str = "") -> dict[str, Check]:
         returned = {name: row["returned"] for name, row in rows.items()}
         rows = {name: rows[name] for name, text in returned.items() if others not in text or f"O({choice})" in text}
     schemas = {name: _schema(row) for name, row in rows.items() if name != "ansible_facts"}
-    if {"path", "dest"} & rows.keys():
-        schemas = {**_OF_PATH, **schemas}
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
     schemas["findings"] = {}

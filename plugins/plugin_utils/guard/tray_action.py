@@ -31,6 +31,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import en
 MAX_MEMORY = 256 * 1024 * 1024
 # Options that are the same file for every action, wherever its playbook lies.
 _FILES = frozenset({"fabric_file", "verdict_file", "junit_file"})
+UNCHANGED: Mapping[str, Any] = MappingProxyType({"changed": False, "changes": [], "findings": []})
+"""What act() need not return."""
 
 
 class GuardedAction(ActionBase):
@@ -45,8 +47,6 @@ class GuardedAction(ActionBase):
 
     CHANGES = True
     """Whether its result has `actions`: what was done, in order, on the controller and by modules on hosts."""
-    UNCHANGED: Mapping[str, Any] = MappingProxyType({})
-    """What act() need not return."""
     _asked: tuple[str, Mapping[str, Check]] | None = None
     # While a module is asked: its host and its schema.
 
@@ -63,7 +63,7 @@ class GuardedAction(ActionBase):
             if value is not None
         }
         try:
-            return {**result, **self.UNCHANGED, **self.act(variables), **self._listed()}
+            return {**result, **UNCHANGED, **self.act(variables), **self._listed()}
         except NvlinkError as error:
             raise AnsibleActionFail(printable(ended(str(error))), result=self._listed()) from None
         except AnsibleActionFail as error:
@@ -151,7 +151,6 @@ class ControllerAction(GuardedAction):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    UNCHANGED = MappingProxyType({"changed": False, "changes": [], "findings": []})
 
 
 def _failed(message: str) -> Result:

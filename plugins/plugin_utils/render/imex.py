@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> dict[str, str]:
-    """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address of its own.
+    """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address.
 
     A list that lacks a tray would start a domain which that tray can never join, so such a clique gets no list.
     """
@@ -32,33 +32,14 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> Iterator[model.Finding]:
-    """The errors that prevent writing a clique's list.
-
-    At most one finding per code and clique: with a wrong network, every tray has the same error.
-    """
+    """The error that prevents writing a clique's list. No two trays of a clique in a fabric file have one address."""
     for clique, names in fabric.members.items():
-        owner: dict[str, str] = {}
-        missing, doubles = [], []
-        for name in names:
-            address = fabric.trays[name]["imex_address"]
-            if not address:
-                missing.append(name)
-            elif owner.setdefault(address, name) != name:
-                doubles.append(name)
+        missing = [name for name in names if not fabric.trays[name]["imex_address"]]
         if missing:
             yield finding(
                 "imex_address_invalid",
                 f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
                 f" {summarize(missing)}",
                 tray=missing[0],
-                clique=clique,
-            )
-        if doubles:
-            address = fabric.trays[doubles[0]]["imex_address"]
-            yield finding(
-                "imex_address_invalid",
-                f"The IMEX node list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]}"
-                f" both have imex_address {address}",
-                tray=doubles[0],
                 clique=clique,
             )

@@ -8,13 +8,10 @@ Pure. plugin_utils/slurm/linter.py decides what a version of Slurm can load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import scontrol
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import DEFAULT, RenderContext
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, topology_files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import RENDERED_FOR, blocks, candidate
 
 
@@ -28,17 +25,10 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext = DE
         folder = f"slurm/{cluster}" if cluster else "slurm"
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            if written := text(made, style, context):
-                texts[f"{folder}/{scontrol.FILE_NAMES[style]}"] = written
+            checked, found = candidate(made, style, context.block_sizes)
+            if all(finding["severity"] != "error" for finding in found):
+                texts[f"{folder}/{scontrol.FILE_NAMES[style]}"] = topology_files.render([checked.topology], style)
     return texts
-
-
-def text(made: Sequence[Block], style: str, context: RenderContext = DEFAULT) -> str:
-    """The text of one file; empty where Slurm would not load it."""
-    checked, found = _checked(made, style, context)
-    if any(finding["severity"] == "error" for finding in found):
-        return ""
-    return topology_files.render([checked.topology], style)
 
 
 def findings(fabric: model.Fabric, state: model.State, context: RenderContext = DEFAULT) -> list[model.Finding]:
@@ -48,12 +38,9 @@ def findings(fabric: model.Fabric, state: model.State, context: RenderContext = 
         of_one: list[model.Finding] = []
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            of_one.extend(finding for finding in _checked(made, style, context)[1] if finding not in of_one)
+            _checked, rows = candidate(made, style, context.block_sizes)
+            of_one.extend(finding for finding in rows if finding not in of_one)
         # Blocks of two clusters may have the same name.
         where = f"Slurm cluster {cluster}: " if cluster else ""
         found.extend({**row, "message": where + row["message"]} for row in of_one)
     return found
-
-
-def _checked(made: Sequence[Block], style: str, context: RenderContext) -> tuple[linter.Candidate, list[model.Finding]]:
-    return candidate(made, style, context.block_sizes)

@@ -29,13 +29,6 @@ MANIFEST = ".fabric_render.json"
 LONGEST_DIFF = 100_000
 
 
-class File(NamedTuple):
-    """A file to generate; part: its generator."""
-
-    text: str
-    part: str
-
-
 class Change(NamedTuple):
     """The change of one file; before is None for a new file, after is None for a removed one."""
 
@@ -89,19 +82,18 @@ class Plan:
             ) from None
 
 
-def plan(root: str, files: Mapping[str, File], parts: set[str], replace: bool = False) -> Plan:
+def plan(root: str, parts: Mapping[str, Mapping[str, str]], replace: bool = False) -> Plan:
     """Compare a tree with its desired files; RenderError for a file that the manifest does not list, unless replace.
 
-    Only files of ``parts`` are compared, so that a run of some generators keeps the files of the others.
+    parts: generator -> path -> text. The files of other generators stay.
     """
     base = Path(root)
     written = _written(base)
+    files = {path: text.encode() for texts in parts.values() for path, text in texts.items()}
     changes: list[Change] = []
     kept: list[str] = []
-    for path, file in sorted(files.items()):
-        if not _is_inside(path):
-            raise RenderError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
-        before, after = _read(base, path), file.text.encode()
+    for path, after in sorted(files.items()):
+        before = _read(base, path)
         if before != after:
             changes.append(Change(path, before, after))
     foreign = [row.path for row in changes if row.before is not None and row.path not in written]
@@ -121,7 +113,8 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], replace: bool = 
             changes.append(Change(path, before, None))
         else:
             kept.append(path)
-    listed |= {path: {"part": file.part, "sha256": _sha256(file.text.encode())} for path, file in files.items()}
+    for part, texts in parts.items():
+        listed |= {path: {"part": part, "sha256": _sha256(files[path])} for path in texts}
     document = {"schema_version": SCHEMA_VERSION, "files": listed}
     content = (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
     return Plan(base, changes, Change(MANIFEST, _read(base, MANIFEST), content), kept)

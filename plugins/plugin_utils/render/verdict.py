@@ -46,14 +46,13 @@ def verdict(document: Any, path: str) -> Verdict:
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
-        or not isinstance(document.get("failures"), list)
+        or not isinstance(failures := document.get("failures"), list)
+        or not all(isinstance(row, dict) for row in failures)
         or not isinstance(document.get("layers", {}), dict)
         or not isinstance(nodes := document.get("slurm_nodes"), (dict, NoneType))
     ):
         raise RenderError(f"{path}: has no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
-    if not all(isinstance(row, dict) for row in document["failures"]):
-        raise RenderError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
-    failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
+    failures = sorted(map(_failure, failures), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
     # A failure of a layer that the verdict does not list is shown too.
     words.update({row["layer"]: CHECKED for row in failures if row["layer"] not in words})

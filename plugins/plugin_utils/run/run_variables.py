@@ -29,7 +29,7 @@ def check(loader: Any, task_vars: Variables, playbook: str, own: bool) -> tuple[
     of_hosts = list(_inventory(loader, task_vars, extra))
     read = specifications.read_by(playbook)
     errors = [
-        *site_variables.unknown_sentences(extra, of_hosts, site_variables.bare(extra.keys(), read) if own else None),
+        *site_variables.unknown_sentences(extra, of_hosts, read if own else None),
         *site_variables.removed_sentences([*of_hosts, *extra.items()]),
         *site_variables.pattern_sentences(of_hosts, read),
         *site_variables.wrong_sentences(extra.items(), specifications.VARIABLES),

@@ -9,15 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Variables
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import OWNERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import equal
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.specifications import CHECKS, VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown, similar
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
-SLURM = ("existing", "managed")
 _TAGS = {"always", *CHECKS["site"].tags}
 # Tags of parts of a phase, as in the playbooks and roles of the phase.
 PARTS = {
@@ -98,12 +96,8 @@ def misplaced(name: str) -> str:
     return f"{name}: set for trays and not for localhost, where it is read; set it for the group all"
 
 
-def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
+def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     """One sentence for each error that would stop a later phase on some host."""
-    return [sentence for check in _CHECKS for sentence in check(inventory, phases, fabric)]
-
-
-def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     if not phases:
         yield f"--tags, --skip-tags: leave no phase to run; run one of {', '.join(default_phases(inventory))}"
     absent = [name for name in inventory.controllers if inventory.limit is not None and name not in inventory.limit]
@@ -112,9 +106,18 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
     if "kubernetes" in phases and inventory.kubeconfig:
         variable = "dra_driver_kubeconfig" if inventory.variables.get("dra_driver_shape") else "k8s_topology_kubeconfig"
         yield f"{variable}: {inventory.kubeconfig}; set it to the kubeconfig of the cluster"
+    yield from _trays(inventory)
+    without = [name for name, tray in fabric.trays.items() if not tray["imex_address"]] if fabric else []
+    if without and "imex" in phases and inventory.variables.get("imex_owner") in ("domain", "host_managed"):
+        yield f"imex_address: {summarize(without)} lacks one in the fabric file; set imex_network and run discover"
+    values = {"imex_owner": inventory.variables.get("imex_owner", "domain"), "site_slurm": inventory.slurm}
+    for name, value in values.items():
+        if value not in (words := VARIABLES[name]["choices"]):
+            yield f"{name}: {shown(value)} is not one of its values{nearest(value, words)}"
+    yield from map(misplaced, sorted(inventory.misplaced))
 
 
-def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
+def _trays(inventory: Inventory) -> Iterator[str]:
     if not inventory.trays:
         yield _no_trays(inventory)
     both = sorted(inventory.trays.keys() & set(inventory.controllers))
@@ -136,24 +139,6 @@ def _no_trays(inventory: Inventory) -> str:
     return f"site_tray_hosts: {shown(inventory.pattern)} matches no host{remedy}"
 
 
-def _places(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
-    if fabric is None:
-        return
-    if "imex" in phases:
-        without = [name for name, tray in fabric.trays.items() if not tray["imex_address"]]
-        if without and inventory.variables.get("imex_owner") in ("domain", "host_managed"):
-            yield f"imex_address: {summarize(without)} lacks one in the fabric file; set imex_network and run discover"
-
-
-def _values(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
-    owner = inventory.variables.get("imex_owner", "domain")
-    if owner not in OWNERS:
-        yield f"imex_owner: {shown(owner)} is not an owner{nearest(owner, OWNERS)}"
-    if inventory.slurm not in SLURM:
-        yield f"site_slurm: {shown(inventory.slurm)} must be existing or managed"
-    yield from map(misplaced, sorted(inventory.misplaced))
-
-
 def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
     """Conditions that may be intended."""
     found = []
@@ -168,6 +153,3 @@ def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None)
     if limit is not None and "slurm" in phases and not set(inventory.controllers) & set(limit):
         found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")
     return found
-
-
-_CHECKS = (_phases, _trays, _places, _values)

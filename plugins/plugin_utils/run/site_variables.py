@@ -87,30 +87,25 @@ _UNQUOTED = (bool, int, float, datetime.date)
 _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNORECASE)
 
 
-def unknown(names: Collection[str]) -> dict[str, str]:
-    """Names that nothing reads and that look like ours -> the variable that was meant, or an empty text."""
+def unknown(names: Collection[str], read: Collection[str] | None = None) -> dict[str, str]:
+    """Names that nothing reads and that look like ours -> the variable that was meant, or an empty text.
+
+    read: the variables that the playbook reads, where nobody else may read one of names: an option of a module without
+    the name of its role means those, else the others that end with it.
+    """
     import difflib  # only needed for a name that may be wrong
 
     found = {}
-    for name in names - VARIABLES.keys() - words() - OWN_FACTS - REMOVED:
-        if not name.startswith(("ansible_", "_")):
+    others = words() | OWN_FACTS | REMOVED
+    for name in names - VARIABLES.keys():
+        ends = [known for known in VARIABLES if known.endswith(f"_{name}") and known[: -len(name) - 1] in OWNERS]
+        if read is not None and ends:
+            found[name] = " or ".join([known for known in ends if known in read] or ends)
+        elif name not in others and not name.startswith(("ansible_", "_")):
             word = name.replace("-", "_")
             close = difflib.get_close_matches(word, VARIABLES, 1, LIKENESS)
             if close or word.startswith(OWN_PREFIXES):
                 found[name] = "".join(close)
-    return found
-
-
-def bare(names: Collection[str], read: Collection[str]) -> dict[str, str]:
-    """Options of modules that are given without the name of their role -> the variables that were meant.
-
-    read: the variables that the playbook reads, which go first.
-    """
-    found = {}
-    for name in names - VARIABLES.keys():
-        meant = [known for known in VARIABLES if known.endswith(f"_{name}") and known[: -len(name) - 1] in OWNERS]
-        if meant:
-            found[name] = " or ".join([known for known in meant if known in read] or meant)
     return found
 
 
@@ -125,10 +120,10 @@ def mentioned(values: Iterable[tuple[str, Value]]) -> set[str]:
 
 
 def unknown_sentences(
-    values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = (), options: Mapping[str, str] | None = None
+    values: Mapping[str, Value], others: Sequence[tuple[str, Value]] = (), read: Collection[str] | None = None
 ) -> list[str]:
-    """A sentence for each unknown name. others: further values, which may mention it. options: of bare()."""
-    found = {**unknown(values.keys()), **(options or {})}
+    """A sentence for each unknown name. others: further values, which may mention it. read: as of unknown()."""
+    found = unknown(values.keys(), read)
     read = mentioned((*values.items(), *others)) if found else set()
     return [
         f"{name} ({values[name][0]}) is a variable that nothing reads"
@@ -196,19 +191,18 @@ def problems(place: str, value: Any, spec: Specification) -> Iterator[tuple[str,
     what = f"is a {nested}" if nested else f"is {shown(date)}"
     if spec.get("no_log") or _SECRET.search(place):
         what = "has a wrong value, which is not shown"
-    if kind in ("str", "path") and not choices and not nested:
-        if isinstance(value, _UNQUOTED):
-            yield place, f"{what}, {QUOTES}"
+    if kind in ("str", "path") and not choices and isinstance(value, _UNQUOTED):
+        yield place, f"{what}, {QUOTES}"
         return
     if kind in ("int", "float") and isinstance(value, bool):
-        yield place, f"{what}, write a number"
+        yield place, f"{what}, write {_EXPECTED[kind]}"
         return
     if nested and (kind == "path" or choices):
         yield place, f"{what}, write a text"
         return
     try:
         result = ArgumentSpecValidator({place: {"type": kind, "choices": choices}}).validate({place: value})
-    except OverflowError:  # Ansible's own, for an infinite number
+    except OverflowError:  # Ansible's own, for an infinite number, also as a text
         yield place, f"{what}, write {_EXPECTED[kind]}"
         return
     if result.error_messages:

@@ -22,20 +22,6 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Specification
 
-OWN_PREFIXES = (
-    "_slurm_",
-    "dra_driver_",
-    "fabric_",
-    "imex_",
-    "k8s_topology_",
-    "nvlink_",
-    "rollout_",
-    "slurm_tiers_",
-    "slurm_topology_",
-)
-"""No one else's variables begin with these, as they may with site_, slurm_, report_, render_, verify_, edit_, drain_,
-resume_ and spares_."""
-
 OWN_FACTS = frozenset(subsets.FACTS.values())
 """The facts that modules of this collection return."""
 
@@ -120,6 +106,9 @@ for _name, _spec in itertools.chain.from_iterable(_known.items() for _known in O
     VARIABLES[_name] = {**VARIABLES.get(_name, {}), **_spec}
 OWNERS = frozenset(name.split("/")[1] for name in OF_OWNER)
 """The roles and playbooks, whose names their variables begin with."""
+_DISTINCT = {name.partition("/")[2] for name in OF_OWNER if name.startswith("roles/")} - {"slurm", "verify"}
+OWN_PREFIXES = ("_slurm_", "nvlink_", *(f"{role}_" for role in sorted(_DISTINCT)))
+"""No one else's variables begin with these, as they may with slurm_, verify_ and the names of playbooks."""
 PATTERNS = {
     name: spec["default"] for name, spec in VARIABLES.items() if name.endswith("_hosts") and spec.get("default")
 }

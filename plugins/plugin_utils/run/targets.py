@@ -138,6 +138,8 @@ def problems(
 ) -> Iterator[str]:
     """One sentence for each thing that a run names and that does not exist, in the order of importance.
 
+    FabricFileError for the fabric file itself.
+
     on_host: (host, name of a variable) -> its value there. extra: the names of the extra variables.
     """
     yield from (row for name, row in missing_files(check, run) if name in extra)
@@ -158,17 +160,12 @@ def problems(
         # As the Slurm controller has it, whose group may set the file.
         host = next(iter(run.matched((*check.patterns, *check.inventory_patterns))), "localhost")
         path = fabric_file.path_from(lambda name: on_host(host, name), check.fabric_variable)
-        if path:
-            fabric_file.load(absolute(path))
-        else:
-            yield fabric_file.NOT_SET
+        fabric_file.load(absolute(fabric_file.required(path)))
     # A discovery in check mode places new trays in no file.
     names = {name: name in check.placed and not check_mode for name in (*check.trays, *check.placed) if run.value(name)}
-    given = fabric_file.path_from(run.value) if names else ""
-    if names and not given:
-        yield fabric_file.NOT_SET
+    given = absolute(fabric_file.required(fabric_file.path_from(run.value))) if names else ""
     # Before the first file exists, the first trays are named by the inventory.
-    fabric = fabric_file.load(absolute(given)) if given and os.path.exists(absolute(given)) else Fabric()
+    fabric = fabric_file.load(given) if os.path.exists(given) else Fabric()
     for name, placed in names.items():
         yield wrong_trays(run, fabric, name, run.value(name), placed)
 
@@ -176,13 +173,17 @@ def problems(
 def missing(name: str, run: Run, on_host: Callable[[str, str], Any]) -> str:
     """One sentence about a variable that must be set; empty if it is. on_host: as of problems()."""
     try:
-        wrong = wrong_value(name, fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name))
+        value = fabric_file.path_from(run.value) if name == "fabric_file" else run.value(name)
     except AnsibleUndefinedVariable as error:
         # Ansible names what a template asks for, and not the variable that has the template.
         return f"{name}: {str(error).splitlines()[0]}; define that, or correct the template"
-    firsts = (hosts[0] for hosts in run.groups.values() if wrong and hosts)
-    host = next((host for host in firsts if on_host(host, name)), "")
-    return f"{wrong}, or move it from {host} to the group all, since localhost reads it" if host else wrong
+    if value not in (None, "", [], {}):
+        return ""
+    example = VARIABLES[name]["example"]
+    given = f"""'{{"{name}": {example}}}'""" if VARIABLES[name].get("type") == "dict" else f"{name}={example}"
+    host = next((hosts[0] for hosts in run.groups.values() if hosts and on_host(hosts[0], name)), "")
+    moved = f", or move it from {host} to the group all, since localhost reads it" if host else ""
+    return f"{name}: is not set; add -e {given}{moved}"
 
 
 def missing_files(check: RunCheck, run: Run) -> Iterator[tuple[str, str]]:
@@ -272,15 +273,6 @@ def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool
             where = "of the fabric file" if placed else "of the fabric file, and no host of the inventory"
             hint = similar(tray, ordered, _CHECK)
             return f"{name}: {shown(tray)} is no tray, clique or domain {where}{hint}"
-    return ""
-
-
-def wrong_value(name: str, value: object) -> str:
-    """One sentence about a variable that must be set; empty if it is."""
-    if value is None or value in ("", [], {}):
-        example = VARIABLES[name]["example"]
-        given = f"""'{{"{name}": {example}}}'""" if VARIABLES[name].get("type") == "dict" else f"{name}={example}"
-        return f"{name}: is not set; add -e {given}"
     return ""
 
 

@@ -23,11 +23,7 @@ from functools import cached_property
 from itertools import dropwhile, groupby, islice
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
-    HostFinding,
-    block_finding,
-    host_finding,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
     MAX_NODES,
@@ -127,7 +123,7 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
     if not empty:
         return tuple(blocks), []
     return tuple(block for block in blocks if block.nodes), [
-        block_finding(
+        host_finding(
             "release_old", "empty_blocks", block=empty[0], version=show_version(version), empty=summarize(empty)
         )
     ]
@@ -524,7 +520,7 @@ def hits(candidate: Candidate) -> list[tuple[Rule, HostFinding]]:
         if rule.applies_to(candidate):
             version = show_version(candidate.version)
             found.extend(
-                (rule, block_finding(rule.code, case, version=version, **values))
+                (rule, host_finding(rule.code, case, version=version, **values))
                 for case, values in rule.check(candidate)
             )
     return found

@@ -13,11 +13,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
-    HostFinding,
-    block_finding,
-    host_finding,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import (
     INCLUDE_NAME,
@@ -189,7 +185,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     blocks, small = linter.leave_out(blocks, desired.min_block_size, observed.version)
     for block in small:
         findings.append(
-            block_finding(
+            host_finding(
                 "slurm_blocks_limited",
                 "left_out",
                 block=block.name,

@@ -17,7 +17,6 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.doc_fragments import source_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     SlurmError,
@@ -147,10 +146,7 @@ def _why(result: child.Result) -> str:
 
 
 def _run(argv: Sequence[str], timeout: float) -> child.Result:
-    try:
-        result = child.run(argv, timeout, max_output=MAX_OUTPUT)
-    except NvlinkError as error:
-        raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
+    result = child.run(argv, timeout, max_output=MAX_OUTPUT)
     words = _words(argv)
     if result.error:
         raise OutageError(f"{SOURCE}: {words} cannot be started ({sentence(result.error)}); correct command")

@@ -25,8 +25,7 @@ ROWS = [
     ),
     Mistake(
         f"{DOCTOR} -e doctor_file=/proc/doctor.json --limit r01t01,localhost",
-        "doctor_file: /proc/doctor.json: cannot be written (No such file or directory); create its folder,"
-        " or make it writable",
+        "/proc/doctor.json: cannot be written (No such file or directory); create its folder, or make it writable",
         long=True,
     ),
     Mistake(

@@ -32,11 +32,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import (
-    HostFinding,
-    block_finding,
-    host_finding,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -325,7 +321,7 @@ def _verdict(outcome: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[
             refused = outcome.outcome == "refused"
             why = f"would be refused ({outcome.reason})" if refused else f"would run in {outside[0]}"
             size = count(sizes[outcome.block], "tray")
-            yield block_finding("slurm_rehearsal_refused", "block", block=outcome.block, job=job, size=size, why=why)
+            yield host_finding("slurm_rehearsal_refused", "block", block=outcome.block, job=job, size=size, why=why)
     elif outcome.kind == "spread" and outcome.outcome == "placed":
         where = f"over {count(len(outcome.blocks), 'block')}"
         if outcome.nodes <= base:

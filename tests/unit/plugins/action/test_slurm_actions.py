@@ -434,6 +434,10 @@ def test_a_test_of_cliques_has_their_names(run_action: Any, answer: Any, tmp_pat
         ({"state": "drained", "clique_test": ["x"]}, "option clique_test: has no meaning for state drained"),
         ({"state": "resumed", "unfit": ["n1"]}, "option unfit: has no meaning for state resumed"),
         ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
+        (
+            {"state": "resumed", "test": ["true"], "test_timeout": 0},
+            "option test_timeout: is 0, use a number of seconds above 0",
+        ),
         ({"state": "drained", "user": "root"}, ""),
     ],
 )

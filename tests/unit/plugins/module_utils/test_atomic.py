@@ -152,6 +152,17 @@ def test_the_old_file_stays_under_its_second_name(tmp_path: Path, has_links: boo
     assert mode(Path(previous)) == 0o640
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_old_file_keeps_its_owner_under_its_second_name(tmp_path: Path) -> None:
+    """A change that slurmctld refuses is undone by a rename of it, after which slurmctld must be able to read it."""
+    path, previous = tmp_path / "topology.yaml", tmp_path / "topology.yaml.previous"
+    for file, owner in ((path, 1), (previous, 3)):
+        file.touch(0o600)
+        os.chown(file, owner, owner)
+    atomic.write(str(path), b"new", previous=str(previous))
+    assert (previous.stat().st_uid, previous.stat().st_gid, mode(previous)) == (1, 1, 0o600)
+
+
 def test_a_kill_before_any_system_call_leaves_the_old_or_the_new_file_and_the_next_write_succeeds(
     tmp_path: Path,
 ) -> None:

@@ -40,7 +40,7 @@ def test_hostlists_expand_as_in_slurm(text: str, names: list[str]) -> None:
     ("text", "why"),
     [
         ("a[1-2", "not closed"),
-        ("a[[1-2]]", "inside a bracket"),
+        ("a[[1-2]]", "inside another"),
         ("a[]", "the range ''"),
         ("a[1-3/2]", "the range '1-3/2'"),
         ("a[3-1]", "is descending"),

@@ -35,7 +35,7 @@ def test_evidence_has_real_names_and_names_what_is_missing(tmp_path: Path) -> No
     of_slurm = jobs("r01t04", {"stdout_lines": ["17 alice"]}, {"failed": True, "stderr": "sacct: no accounting"})
     of_slurm += jobs("r01t05", {"stdout_lines": ["18 bob"]})
     missing = tray_evidence.write(str(folder), "r01t04", NOW, outputs(kernel="NVRM: Xid 79\x1b[2J\n"), of_slurm)
-    assert (folder / "kernel.txt").read_text() == "NVRM: Xid 79?[2J\n"
+    assert (folder / "kernel.txt").read_text() == "NVRM: Xid 79 [2J\n"
     assert (folder / "jobs-1.txt").read_text() == "17 alice"
     assert "bob" not in "".join(path.read_text() for path in folder.iterdir())
     index = json.loads((folder / "index.json").read_text())

@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.host_checks import Report, Site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor.results import OK, check
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 CHECKOUT = Path(__file__).resolve().parents[5]
@@ -106,7 +107,8 @@ def test_the_matrix_agrees_with_the_requirements_and_the_readme() -> None:
 
 
 def evaluated(given: Controller, trays: int = 18, **variables: Any) -> list[tuple[str, str, str]]:
-    rows = controller.checks(given, variables, str(variables.get("site_slurm")), trays, 16)
+    names = {f"r01t{number:02d}": "" for number in range(trays)}
+    rows = controller.checks(given, Inventory(names, [], variables))
     return [(row["code"], row["severity"], row["message"]) for row in rows if row["severity"] != OK]
 
 
@@ -147,7 +149,7 @@ def test_an_old_ansible_core_is_named_with_the_python_that_a_newer_one_needs() -
 
 
 def test_the_settings_of_ansible_cfg_are_named_with_their_section() -> None:
-    rows = evaluated(Controller(dict(matrix.LIBRARIES), list(controller.CONFIG)), trays=36)
+    rows = evaluated(Controller(dict(matrix.LIBRARIES), list(controller.CONFIG), processors=16), trays=36)
     texts = " ".join(text for _name, _status, text in rows)
     for words in (
         "any_unparsed_is_failed = true in [inventory]",
@@ -266,7 +268,11 @@ def test_a_blocked_network_is_one_line_and_only_a_warning_before_the_first_disco
     """Without a fabric file a neighbour may be in another rack, where IMEX needs no connection."""
     tray_names = [f"r01t{number:02d}" for number in range(1, 19)]
     blocked = {
-        name: report(connects=[connect(peer, 50000, "timed out") for peer in peer_hosts.next_to(name, tray_names)])
+        name: report(
+            connects=[
+                connect(peer, 50000, "timed out") for peer in peer_hosts.neighbours(name, [dict.fromkeys(tray_names)])
+            ]
+        )
         for name in tray_names
     }
     for placed, status in ((True, ERROR), (False, WARNING)):
@@ -305,10 +311,10 @@ def test_the_slurm_controller_is_checked_by_its_version_and_its_ports() -> None:
 
 def test_each_tray_is_tried_by_as_many_others_and_no_host_connects_without_bound() -> None:
     many = [f"t{number}" for number in range(40)]
-    tried = [peer for name in many for peer in peer_hosts.next_to(name, many)]
+    group = dict.fromkeys(many)
+    tried = [peer for name in many for peer in peer_hosts.neighbours(name, [group])]
     assert {tried.count(name) for name in many} == {peer_hosts.MAX_PEERS}
-    assert all(name not in peer_hosts.next_to(name, many) for name in many)
-    assert peer_hosts.next_to("other", many) == []
+    assert all(name not in peer_hosts.neighbours(name, [group]) for name in many)
     assert len(peer_hosts.sample([str(number) for number in range(10_368)])) <= peer_hosts.MAX_SAMPLE
     assert peer_hosts.sample(["a", "b"]) == ["a", "b"]
 

@@ -38,7 +38,7 @@ FULL = {
     "progress.json": (
         "progress_file.write('progress.json', 'imex', {data.decode(): {'state': 'failed', 'trays': {}}}, 'now')"
     ),
-    "tree.json": "tree.plan('.', {'tree.json': tree.File(data.decode(), 'part')}, {'part'}).apply()",
+    "tree.json": "tree.plan('.', {'part': {'tree.json': data.decode()}}).apply()",
     "nvlink-imex/play-play/phase/r01t01.json": (
         "run_store.write_row('.', 'play', 'phase', 'r01t01', {'row': data.decode()})"
     ),

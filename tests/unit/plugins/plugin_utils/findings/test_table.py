@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
-FUNCTIONS = ("host_finding", "gpu_finding", "block_finding")
+FUNCTIONS = ("host_finding", "gpu_finding")
 ROOT = Path(__file__).resolve().parents[5]
 
 

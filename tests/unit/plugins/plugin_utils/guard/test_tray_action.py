@@ -16,7 +16,7 @@ from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import UNCHANGED, GuardedAction
 
 
 class Ask(GuardedAction):
@@ -101,6 +101,7 @@ def test_files_are_relative_to_the_working_folder_not_to_the_playbook(
     task.args = {"fabric_file": "site/fabric.json", "verdict_file": "", "junit_file": "~/x", "path": "x"}
     connection = Connection(PlayContext(), shell=ShellModule())
     assert Options(task, connection, PlayContext(), loader, None, None).run() == {
+        **UNCHANGED,
         "fabric_file": f"{tmp_path}/site/fabric.json",
         "verdict_file": "",
         "junit_file": os.path.expanduser("~/x"),

@@ -15,7 +15,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_step import RETURN as SLURM_STEP
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import MAX_MESSAGE, worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from hypothesis import given
@@ -215,14 +214,6 @@ def test_unbounded_data_is_recognized_and_named_with_its_limit(value: Any, limit
     kept = trust.accepted("ctl", {"survey": value}, ANY)
     assert "survey" not in kept
     assert f"asked (survey{limit}), which" in kept["findings"][0]["message"]
-
-
-def test_what_ansible_adds_to_a_returned_path_is_kept() -> None:
-    schema = schemas.of_return(SLURM_TOPOLOGY)
-    stat = {"uid": 0, "gid": 0, "owner": "root", "group": "root", "mode": "0644", "state": "file", "size": 71}
-    answer = {"path": "/etc/slurm/topology.yaml", "changed": True, **stat}
-    assert trust.accepted("ctl", answer, schema) == answer
-    assert "size" not in trust.accepted("ctl", {"size": 1}, SCHEMA)
 
 
 def test_an_answer_has_no_value_of_another_step() -> None:

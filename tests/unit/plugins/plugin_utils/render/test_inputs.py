@@ -39,6 +39,9 @@ def test_failures_are_sorted_worst_first_and_counted() -> None:
     assert [(layer.name, layer.failures) for layer in layers(parsed)] == [("slurm", {"error": 9_999, "info": 1})]
 
 
+USE = {"nodes": 18, "free_nodes": 17, "stranded_gpus": 2, "blocked_by": {"jobs/train": ["r01t01"]}}
+
+
 @pytest.mark.parametrize(
     "document",
     [[], {}, {"ok": 1, "failures": []}, {"ok": True, "failures": {}}, {"ok": True, "failures": [1]},
@@ -46,7 +49,9 @@ def test_failures_are_sorted_worst_first_and_counted() -> None:
       {"ok": True, "failures": [], "slurm_nodes": ["r01t01"]},
      {"ok": True, "failures": [], "compute_domains": []},
      {"ok": True, "failures": [], "compute_domains": {"unknown": [], "cliques": {"a": {"nodes": 1}}}},
-     {"ok": True, "failures": [], "compute_domains": {"unknown": 1, "cliques": {}}}],
+     {"ok": True, "failures": [], "compute_domains": {"unknown": 1, "cliques": {}}},
+     {"ok": True, "failures": [], "compute_domains": {"unknown": [], "cliques": {"a": {**USE, "nodes": "x"}}}},
+     {"ok": True, "failures": [], "compute_domains": {"unknown": [], "cliques": {"a": {**USE, "blocked_by": []}}}}],
 )  # fmt: skip
 def test_any_other_verdict_is_rejected_with_one_sentence(document: Any) -> None:
     with pytest.raises(RenderError, match=r"^verdict\.json: "):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.doctor import inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run.site import Inventory
 
@@ -19,6 +20,10 @@ from ..fabrics import HostVars, fabric
 TWO = fabric(racks=1, trays=2, split=())
 WELL = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.2"}, ["ctl"], {})
 OWNED = replace(WELL, variables={"imex_owner": "domain"})
+
+
+def found(given: Inventory, phases: list[str], of: Fabric | None) -> list[str]:
+    return list(site.problems(given, phases, of))
 
 
 @pytest.mark.parametrize(
@@ -45,24 +50,24 @@ def test_the_inventory_decides_the_default_phases(
 def test_all_problems_are_reported_at_once() -> None:
     both = {"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}
     broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_accept"})
-    assert site.problems(broken, ["kubernetes", "verify"], TWO) == [
+    assert found(broken, ["kubernetes", "verify"], TWO) == [
         "k8s_topology_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster",
         "ansible_host: r01t01, r01t02 have the same address 10.0.0.1; give each tray its own",
-        "imex_owner: 'domian' is not an owner; did you mean domain?",
-        "site_slurm: 'new' must be existing or managed",
+        "imex_owner: 'domian' is not one of its values; did you mean domain?",
+        "site_slurm: 'new' is not one of its values; use one of existing, managed",
         "site_accept: set for trays and not for localhost, where it is read; set it for the group all",
     ]
 
 
 def test_a_controller_is_no_tray_and_trays_are_required() -> None:
     both = replace(WELL, trays={**WELL.trays, "ctl": "10.0.0.9"})
-    assert "ctl of group slurm_controller would be a tray too" in site.problems(both, ["slurm"], None)[0]
+    assert "ctl of group slurm_controller would be a tray too" in found(both, ["slurm"], None)[0]
     none = replace(WELL, trays={}, groups=["all", "trays"])
     demand = "put the trays into the group trays, or set site_tray_hosts to their pattern"
-    assert demand in site.problems(none, ["discover"], None)[0]
+    assert demand in found(none, ["discover"], None)[0]
     wrong = replace(none, pattern="tryas")
-    assert site.problems(wrong, ["verify"], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
-    assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), ["verify"], None)[0]
+    assert found(wrong, ["verify"], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
+    assert "set it to the pattern" in found(replace(none, pattern="gpu0"), ["verify"], None)[0]
 
 
 @pytest.mark.parametrize(("path", "misplaced"), [("/srv/fabric.json", set()), ("/srv/other.json", {"fabric_file"})])
@@ -86,20 +91,20 @@ def test_one_of_several_kubeconfig_files_is_enough(
 def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:
     TWO.trays["r01t02"]["imex_address"] = None
     try:
-        assert "r01t02 lacks one" in site.problems(OWNED, ["imex"], TWO)[0]
-        assert site.problems(replace(WELL, variables={"imex_owner": "none"}), ["imex"], TWO) == []
+        assert "r01t02 lacks one" in found(OWNED, ["imex"], TWO)[0]
+        assert found(replace(WELL, variables={"imex_owner": "none"}), ["imex"], TWO) == []
     finally:
         TWO.trays["r01t02"]["imex_address"] = "10.0.1.2"
 
 
 def test_a_limit_without_the_controllers_of_a_managed_slurm_is_a_problem() -> None:
     managed = replace(OWNED, slurm="managed", limit=["r01t01", "localhost"])
-    assert site.problems(managed, ["imex"], TWO) == []
-    problems = site.problems(managed, ["slurm"], TWO)
+    assert found(managed, ["imex"], TWO) == []
+    problems = found(managed, ["slurm"], TWO)
     assert [line.partition(";")[0] for line in problems] == [
         "--limit: excludes ctl, without which Slurm is not installed"
     ]
-    assert site.problems(replace(managed, limit=["r01t01", "ctl", "localhost"]), ["slurm"], TWO) == []
+    assert found(replace(managed, limit=["r01t01", "ctl", "localhost"]), ["slurm"], TWO) == []
     missing = replace(WELL, trays={"r01t01": "10.0.0.1"})
     [warned] = site.warnings(missing, site.default_phases(WELL), TWO)
     assert "r01t02: in the fabric file and not in the inventory" in warned

@@ -61,6 +61,7 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
         ("fabric_moved_percent", "abc", "fabric_moved_percent (-e) is 'abc', write a number."),
         ("imex_list_port", "5e4x", "imex_list_port (-e) is '5e4x', write an integer."),
         ("imex_list_port", float("inf"), "imex_list_port (-e) is inf, write an integer."),
+        ("imex_list_port", "inf", "imex_list_port (-e) is 'inf', write an integer."),
         ("drain_wait", "-1", "drain_wait (-e) is '-1', write a number from 0."),
         ("drain_wait", ".", "drain_wait (-e) is '.', write a number."),
         ("spares_active", "1.5", "spares_active (-e) is '1.5', write an integer."),
@@ -96,7 +97,7 @@ def test_a_removed_variable_and_a_pattern_of_the_inventory_have_a_remedy() -> No
                 ("fabric_driver_version", "570.10", "fabric_driver_version", 570.1),
             )
         ),
-        ("slurm_tiers", [{"name": "a", "max_nodes": True}], "slurm_tiers[0].max_nodes (-e) is True, write a number."),
+        ("slurm_tiers", [{"name": "a", "max_nodes": True}], "slurm_tiers[0].max_nodes (-e) is True, write an integer."),
         ("drain_wait", True, "drain_wait (-e) is True, write a number."),
     ],
 )

@@ -181,7 +181,8 @@ FABRIC = fabrics.fabric(racks=2, trays=2, split=())
         (lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", ",", True), "drain_trays: ',' names no tray"),
         (
             lambda: targets.wrong_trays(run(), FABRIC, "drain_trays", "r[", True),
-            "drain_trays: The hostlist 'r[' has a bracket that is not closed: close it",
+            "drain_trays: The hostlist 'r[' has a bracket that is not closed, or one inside another: write flat"
+            " ranges, as r[01-18]",
         ),
         (lambda: targets.wrong_pairs("edit_rename", None), ""),
         (lambda: targets.wrong_pairs("edit_rename", "r01t03:tray3, r01t04:tray4"), ""),
