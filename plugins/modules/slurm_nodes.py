@@ -301,7 +301,8 @@ def misplaced(params: Arguments) -> str:
     if state == "spares_present" and params["active"] < 1:
         return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."
     if params["test_timeout"] <= 0:
-        return f"slurm_nodes, option test_timeout: is {params['test_timeout']:g}, use a number of seconds above 0."
+        given = f"{params['test_timeout']:g}"
+        return f"slurm_nodes, option test_timeout (rollout_test_timeout): is {given}, use a number of seconds above 0."
     return ""
 
 

@@ -136,7 +136,7 @@ FAULTS = (
     Fault("secret_value_shown", "guard", "plugins/plugin_utils/run/site_variables.py",
           'spec.get("no_log") or _SECRET.search(place)', 'spec.get("no_log")'),
     Fault("control_characters_pass", "guard", "plugins/plugin_utils/wording.py",
-          '"".join(char if char.isprintable() else " " for char in message[:1000])', "message[:1000]"),
+          "one_line(message[:1000])", "message[:1000]"),
     Fault("secret_setting_kept", "capture", "plugins/plugin_utils/capture/answers.py",
           'for row in settings if row[1] in KEPT_SETTINGS)', 'for row in settings)'),
     # A process may have this markup in its name.

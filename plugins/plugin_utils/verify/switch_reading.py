@@ -26,8 +26,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import ne
 
 DOMAIN = "nvlink_switch_domain"
 AT_ONCE = 64
-_OPTIONS = ("username", "password", "password_file", "ca_file", "client_cert", "client_key", "server_name", "timeout")
-"""The options of a switch's client that a site may set, each by the variable of _variable()."""
+_VARIABLES = {
+    "nvue_user": "username",
+    "nvue_password": "password",
+    "nvue_password_file": "password_file",
+    "nvue_ca_file": "ca_file",
+    "nvue_client_cert": "client_cert",
+    "nvue_client_key": "client_key",
+    "nvue_server_name": "server_name",
+    "nvue_timeout": "timeout",
+}
+"""Variable of a switch -> the option of its client."""
 _KEY = "nvlink_switch_value"
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -72,7 +81,7 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
     if not isinstance(domain, str) or domain not in fabric.domains:
         what = f"{shown(domain)}, which is no NVLink domain of the fabric file" if domain else "not set"
         raise SourceError(f"{name}: {DOMAIN} is {what}{nearest(domain, fabric.domains)}")
-    options = {option: _value(known, name, variables, _variable(option)) for option in _OPTIONS}
+    options = {option: _value(known, name, variables, variable) for variable, option in _VARIABLES.items()}
     options["username"] = options["username"] or os.environ.get("NVUE_USER")
     if options["username"] and not options["password"] and not options["password_file"]:
         options["password"] = os.environ.get("NVUE_PASSWORD")
@@ -99,12 +108,8 @@ def _client(name: str, known: hosts.Hosts, fabric: Fabric) -> tuple[str, nvue.Sw
         # By the variable that a person wrote, not by the option of the client.
         text = str(error).removeprefix(f"{name}: ")
         option = re.split(r"\W", text)[0]
-        variable = _variable(option) if option in _OPTIONS else option
+        variable = next((key for key, value in _VARIABLES.items() if value == option), option)
         raise SourceError(f"{name}: {variable}{text.removeprefix(option)}") from None
-
-
-def _variable(option: str) -> str:
-    return "nvue_user" if option == "username" else f"nvue_{option}"
 
 
 def _value(known: hosts.Hosts, name: str, variables: Variables, variable: str) -> Any:

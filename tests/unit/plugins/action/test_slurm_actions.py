@@ -436,7 +436,7 @@ def test_a_test_of_cliques_has_their_names(run_action: Any, answer: Any, tmp_pat
         ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
         (
             {"state": "resumed", "test": ["true"], "test_timeout": 0},
-            "option test_timeout: is 0, use a number of seconds above 0",
+            "option test_timeout (rollout_test_timeout): is 0, use a number of seconds above 0",
         ),
         ({"state": "drained", "user": "root"}, ""),
     ],
