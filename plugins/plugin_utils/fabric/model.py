@@ -9,8 +9,8 @@ TypedDict: one object for each of ten thousand trays would cost more than readin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -157,26 +157,11 @@ class Fabric:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
         """Wrap a checked document; fabric_file.load() checks one."""
-        return cls(
-            document["domains"],
-            document["cliques"],
-            document["trays"],
-            document["overrides"],
-            document.get("clusters", Clusters()),
-            document.get("reserved_blocks", {}),
-        )
+        return cls(**_without_version(document))
 
     def as_dict(self) -> dict[str, Any]:
         """The document of the fabric file; clusters and reserved_blocks are left out when empty."""
-        document = {
-            "schema_version": SCHEMA_VERSION,
-            "domains": self.domains,
-            "cliques": self.cliques,
-            "trays": self.trays,
-            "overrides": self.overrides,
-        }
-        optional = {"clusters": self.clusters, "reserved_blocks": self.reserved_blocks}
-        return {**document, **{key: value for key, value in optional.items() if value}}
+        return _document(self, optional=("clusters", "reserved_blocks"))
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
@@ -323,18 +308,11 @@ class State:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> State:
         """Wrap a checked document; fabric_file.load_state() checks one."""
-        acknowledged = document.get("acknowledged", {})
-        return cls(document["trays"], document["findings"], document["written_at"], acknowledged)
+        return cls(**_without_version(document))
 
     def as_dict(self) -> dict[str, Any]:
         """The document of the state file."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "written_at": self.written_at,
-            "trays": self.trays,
-            "findings": self.findings,
-            **({"acknowledged": self.acknowledged} if self.acknowledged else {}),
-        }
+        return _document(self, optional=("acknowledged",))
 
     def fingerprint(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
         """The state without values that differ in each run: observation times and ssh's error texts."""
@@ -344,6 +322,18 @@ class State:
             for name, tray in self.trays.items()
         }
         return trays, self.findings
+
+
+def _document(of: Fabric | State, optional: Collection[str]) -> dict[str, Any]:
+    """The fields as the file has them, with its schema version; optional: those that are left out when empty."""
+    given = {row.name: getattr(of, row.name) for row in fields(of)}
+    kept = {name: value for name, value in given.items() if value or name not in optional}
+    return {"schema_version": SCHEMA_VERSION, **kept}
+
+
+def _without_version(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in a document, which a schema has checked: it has no others."""
+    return {name: value for name, value in document.items() if name != "schema_version"}
 
 
 def _without_message(row: Finding) -> Finding:

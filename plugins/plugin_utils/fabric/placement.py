@@ -279,11 +279,8 @@ def _sized(
 
 def _check_unique_nodes(trays: Mapping[str, Tray], key: str, cluster_key: str) -> None:
     """Raise PlacementError if two trays have the same node name, in the same cluster where there are several."""
-    rows = cast(list[dict[str, Any]], [*trays.values()])
-    if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
-        return
     owners: dict[tuple[str | None, str], str] = {}
-    for name, tray in zip(trays, rows, strict=True):
+    for name, tray in cast(Mapping[str, dict[str, Any]], trays).items():
         node, cluster = tray[key], tray.get(cluster_key)
         owner = owners.setdefault((cluster, node), name)
         if owner != name:
