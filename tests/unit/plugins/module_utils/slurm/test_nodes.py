@@ -151,8 +151,8 @@ class Together(Programs):
         slurm_fake.programs(folder, scontrol=scontrol, srun=called, scancel=f'echo "scancel $*" >> {self.called}')
 
     def resume(self, timeout: float = 10, trays: int = 2) -> tuple[nodes.Outcome, list[str]]:
-        together = clique_test.CliqueTest(nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
-        test = nodes.Test((), timeout=timeout, together=together.run)
+        together = functools.partial(clique_test.run, nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
+        test = nodes.Test((), timeout=timeout, together=together)
         outcome = nodes.resume(Slurm(str(self.folder), self.patience), NAMES[:trays], WHY, test, check=False)
         return outcome, [line for line in self.updates if "show" not in line]
 
