@@ -89,7 +89,6 @@ def place(
     previous: Fabric | None,
     previous_state: State | None,
     observations: Iterable[Observation],
-    targets: Collection[str],
     now: str,
     policy: Policy,
     sources: Merged | None = None,
@@ -97,20 +96,18 @@ def place(
 ) -> Placement:
     """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
-    observations: at most one for each target. A target without one gave no answer; observations of other trays are
-    ignored. now: UTC as in 2026-11-21T05:00:00Z. sources: findings about the sources, for the state, and the blocks of
-    a running Slurm: no other clique gets their names and positions, and those without a known tray stay reserved.
-    accepted: the fabric of the fabric file, where `previous` has changes of a pending proposal too, which the gates
-    check together with those of this run.
+    observations: one for each target of this run, also where it gave no answer. now: UTC as in 2026-11-21T05:00:00Z.
+    sources: findings about the sources, for the state, and the blocks of a running Slurm: no other clique gets their
+    names and positions, and those without a known tray stay reserved. accepted: the fabric of the
+    fabric file, where `previous` has changes of a pending proposal too, which the gates check together with those of
+    this run.
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
     accepted = accepted or previous
     identity.check_names(accepted, policy)
-    answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
-    silent = Observation("", "", reachable=False, problem="no answer in this run")
-    observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
+    observed = {row.tray: row for row in sorted(observations, key=lambda row: natural_key(row.tray))}
     claimed = identity.collect(previous, observed, policy)
     # A tray that was moved on purpose does not take the name of its clique along.
     unmoved = {name: row for name, row in claimed.trays.items() if name not in policy.moves}
