@@ -398,23 +398,6 @@ def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterato
         yield finding("tray_in_no_cluster", message)
 
 
-def _in_no_group(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    """Slurm aggregates groups only where every block with nodes is in one (blocks_of_group() of slurm/linter.py)."""
-    outside = []
-    clusters: Sequence[str | None] = fabric.slurm_clusters or [None]
-    for cluster in clusters:
-        views = fabric.slurm_blocks(cluster)
-        if any(view.group for view in views):
-            outside += [view.clique for view in views if view.trays and not view.group]
-    if outside:
-        message = (
-            f"Cliques in no group while others have one: {summarize(natural_sorted(set(outside)))}; once they are in "
-            "the fabric file, give them a group (playbook accept, variable edit_groups): until then the playbook slurm "
-            "sets the base block size alone."
-        )
-        yield finding("slurm_blocks_limited", message)
-
-
 def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     sizes = Counter(fabric.cliques[tray["clique"]]["domain"] for tray in fabric.trays.values())
     for name in natural_sorted(fabric.domains):
@@ -487,5 +470,4 @@ _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] =
     _several_chassis,
     _against_expected,
     _in_no_cluster,
-    _in_no_group,
 )
