@@ -14,28 +14,15 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
 
 # Part of an Ansible group name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
-# Gates, each under the code of its finding, that a site may override by naming them.
-GATES = (
-    "moved_percent",
-    "domain_merged",
-    "domain_split",
-    "rotation_in_progress",
-    "clique_shrank",
-    "unknown_trays",
-    "source_too_old",
-    "chassis_changed",
-    "slot_conflict",
-    "domain_uuid_changed",
-    "clique_id_changed",
-    "tray_partitions",
-    "imex_addresses_lost",
-)
+GATES = tuple(table.TABLE[table.GATES, table.ERROR])
+"""Gates, each under the code of its finding, that a site may override by naming them."""
 MAX_AGE = 1_000_000_000
 ASK = "ask"
 
