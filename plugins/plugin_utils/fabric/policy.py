@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,14 @@ ASK = "ask"
 
 class PlacementError(NvlinkError):
     """The site's settings are invalid or contradict each other."""
+
+
+def percent(option: str, value: Any) -> float:
+    """Convert a percentage from 0 to 100; PlacementError if it is invalid."""
+    with contextlib.suppress(TypeError, ValueError):
+        if 0 <= float(value) <= 100:
+            return float(value)
+    raise PlacementError(f"{option}: {shown(value)} must be a number from 0 to 100")
 
 
 @dataclass(frozen=True)
@@ -76,8 +85,7 @@ class Policy:
                 )
         if self.expected_trays is not None and self.expected_trays < 1:
             raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
-        if not 0 <= self.moved_percent <= 100:
-            raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
+        percent("moved_percent", self.moved_percent)
         if self.max_age is not None and not 0 < self.max_age < MAX_AGE:
             raise PlacementError(
                 f"max_age: {self.max_age:g} must be seconds from 1 to {MAX_AGE}; leave it out to accept any age"
