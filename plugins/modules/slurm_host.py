@@ -259,7 +259,7 @@ def run(params: Arguments) -> Result:
     try:
         with conf_folder.locked(conf_dir, params["timeout"]):
             known = conf_folder.checksums(conf_dir)
-            transact.require_unchanged(conf_dir, change["checksums"])
+            transact.require_unchanged(conf_dir, change["checksums"], known)
             restarted = apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
             return {"changed": True, "restarted": restarted}
     except transact.Outdated as error:

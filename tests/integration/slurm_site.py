@@ -84,7 +84,7 @@ def apply(made: planning.Plan, timeout: float = 60) -> None:
     slurm = programs.Slurm(str(folder.with_name("bin")), timeout, str(folder))
     if made.changed:
         change, known = json.loads(json.dumps(made.change())), conf_folder.checksums(str(folder))
-        transact.require_unchanged(str(folder), change["checksums"])
+        transact.require_unchanged(str(folder), change["checksums"], known)
         transact.apply(slurm, str(folder), change, transact.writes(str(folder), change), known)
 
 

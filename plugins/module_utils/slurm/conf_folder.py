@@ -73,10 +73,10 @@ def checksums(conf_dir: str) -> Checksums:
     paths: list[str] = []
     with contextlib.suppress(OSError):
         paths = [os.path.join(conf_dir, name) for name in os.listdir(conf_dir)]
-    return {path: _checksum(path) for path in paths}
+    return {path: checksum(path) for path in paths}
 
 
-def _checksum(path: str) -> str:
+def checksum(path: str) -> str:
     """That of a file; empty where there is none."""
     data = atomic.read_regular(path)
     return "" if data is None else hashlib.sha256(data).hexdigest()
@@ -87,7 +87,7 @@ CHANGED = "Another program has changed {} since it was read: run again to keep i
 
 def require_unchanged(path: str, known: Checksums) -> None:
     """Edited where the file is not the known one."""
-    if _checksum(path) != known.get(path, ""):
+    if checksum(path) != known.get(path, ""):
         raise Edited(CHANGED.format(path))
 
 
