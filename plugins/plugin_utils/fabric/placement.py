@@ -21,7 +21,6 @@ trays, blocks and states (here), gates (gates.py). A step reads the results of t
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +119,15 @@ def place(
     names = identity.assign(known, claimed, policy)
     networks = addresses.networks(policy.imex_networks)
     imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
-    placed = _placed(known, observed, claimed, names, imex, policies, now, policy)
+    # The tray of each claim, then the site's settings of each placed target.
+    placed = _Trays(known, claimed, now)
+    for name, clique in names.places.items():
+        placed.place(name, clique, imex[name])
+    placed.domains = _sized(known, names, placed.trays, policies, policy)
+    for name in observed.keys() & placed.trays.keys():
+        placed.set(name, observed[name])
+    for kind in ("slurm", "kubernetes"):
+        _check_unique_nodes(placed.trays, f"{kind}_node", f"{kind}_cluster")
     fabric, mismatches = _with_blocks(replace(known, overrides=accepted.overrides), observed, names, placed, sources)
     fabric = split.applied(fabric, policy.slurm_topology_split)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
@@ -145,33 +152,6 @@ def place(
 
 # The fields of an observation that the site sets.
 _SETTINGS = ("slurm_node", "kubernetes_node", "ansible_host", "slurm_cluster", "kubernetes_cluster")
-
-
-def _placed(
-    previous: Fabric,
-    observed: Mapping[str, Observation],
-    claims: Claims,
-    names: Names,
-    imex: Mapping[str, str | None],
-    policies: Mapping[str, str],
-    now: str,
-    policy: Policy,
-) -> _Trays:
-    """Place or update the tray of every claim, then apply the site's settings of every placed target.
-
-    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
-    where the site gives two trays one node.
-    """
-    draft = _Trays(previous, claims, now)
-    for name, clique in names.places.items():
-        draft.place(name, clique, imex[name])
-    draft.domains = _sized(previous, names, draft.trays, policies, policy)
-    for name, observation in observed.items():
-        if name in draft.trays:
-            draft.set(name, observation)
-    for kind in ("slurm", "kubernetes"):
-        _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
-    return draft
 
 
 class _Trays:
@@ -295,8 +275,6 @@ def _same_hardware(claim: Observation, tray: Tray) -> bool:
 Running = tuple[str, int]
 """Name and position of a block of a running Slurm."""
 
-_BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 
 def _with_blocks(
     previous: Fabric, observed: Mapping[str, Observation], names: Names, placed: _Trays, sources: Merged
@@ -337,7 +315,7 @@ def _elected(votes: Counter[tuple[str, Running]]) -> dict[str, Running]:
     """
     chosen: dict[str, Running] = {}
     for (clique, block), _trays in votes.most_common():
-        if clique not in chosen and block not in chosen.values() and _BLOCK_NAME.fullmatch(block[0]):
+        if clique not in chosen and block not in chosen.values() and split.BLOCK_NAME.fullmatch(block[0]):
             chosen[clique] = block
     return chosen
 
@@ -369,7 +347,7 @@ class _LiveBlocks:
         self._adopted = {cluster: _elected(of_one) for cluster, of_one in votes.items()}
         # Whose blocks were read is ambiguous where the trays are in several clusters.
         self._split = previous.split_blocks
-        unclaimed = [block for block in sources.unclaimed if _BLOCK_NAME.fullmatch(block[0])]
+        unclaimed = [block for block in sources.unclaimed if split.BLOCK_NAME.fullmatch(block[0])]
         self._unclaimed = dict.fromkeys(self._running, unclaimed) if len(self._running) == 1 else {}
 
     def blocks(
