@@ -131,7 +131,7 @@ def _add_blocks(result: Plan, fabric: Fabric) -> None:
     for clique, names in fabric.members.items():
         if not fabric.slurm_clusters and "split_blocks" not in fabric.cliques[clique]:
             continue
-        blocks = [block["name"] if (block := fabric.block_of(name)) else None for name in names]
+        blocks = [block["name"] if (block := fabric.block_of.get(name)) else None for name in names]
         shared = result.groups[f"nvlink_clique_{clique}"].vars
         if len(set(blocks)) == 1:
             shared["nvlink_block"] = blocks[0]

@@ -251,20 +251,14 @@ class Fabric:
         row = self.clusters.get("slurm", {}).get(cluster)
         return row.get("reserved_blocks", {}) if row else {}
 
-    def block_of(self, tray: str) -> Block | None:
-        """The block of a tray in its Slurm cluster.
+    @cached_property
+    def block_of(self) -> dict[str, Block]:
+        """Tray -> its block in its Slurm cluster.
 
-        None where there are clusters and the tray is in none, and where its clique is left out of the blocks.
+        Without trays that are in no cluster where there are some, and those whose clique is left out of the blocks.
         """
-        place = self.trays[tray]
-        clusters = self.clusters.get("slurm")
-        if self.is_left_out(place["clique"]) or (clusters and "slurm_cluster" not in place):
-            return None
-        if "block" in place:
-            return {"name": place["block"], "position": self.cliques[place["clique"]]["split_blocks"][place["block"]]}
-        if "slurm_cluster" in place:
-            return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
-        return self.cliques[place["clique"]]["block"]
+        views = [view for cluster in self.slurm_clusters or (None,) for view in self.slurm_blocks(cluster)]
+        return {tray: {"name": view.name, "position": view.position} for view in views for tray in view.trays}
 
     def is_left_out(self, clique: str) -> bool:
         """Whether a clique is left out of the blocks: it has one tray, and its domain the policy leave_out."""

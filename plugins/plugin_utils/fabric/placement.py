@@ -299,7 +299,7 @@ def _mismatches(fabric: Fabric, observed: Mapping[str, Observation]) -> list[Fin
     """The trays that are in another block in Slurm than in the fabric."""
     findings = []
     for name, observation in observed.items():
-        block = fabric.block_of(name) if observation.block and name in fabric.trays else None
+        block = fabric.block_of.get(name) if observation.block else None
         if observation.block and block and block["name"] != observation.block[0]:
             clique = fabric.trays[name]["clique"]
             what = f"is in block {observation.block[0]} of Slurm, but its clique {clique} has block {block['name']}"

@@ -189,7 +189,7 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
             last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
             imex_address=entry.get("imex_address"),
             slurm_node=entry.get("slurm_node"),
-            block=fabric.block_of(name) if entry else None,
+            block=fabric.block_of.get(name),
             slurm_cluster=entry.get("slurm_cluster"),
             why=entry.get("why"),
             jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
