@@ -254,7 +254,7 @@ def run(params: Arguments) -> Result:
     if step == "explain":
         return controller.step(slurm, conf_dir, change)
     if step == "ask":
-        return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
+        return {"test_jobs": live_jobs.report(slurm, conf_dir, change)}
     apply = tier_apply.apply if step == "tiers" else transact.apply
     try:
         with conf_folder.locked(conf_dir, params["timeout"]):
