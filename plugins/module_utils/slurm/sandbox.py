@@ -109,15 +109,9 @@ class Sandbox:
         with open(self.path(output), "ab") as file:
             daemon = subprocess.Popen(  # pylint: disable=ansible-bad-function  # it outlives the call
                 [name, *arguments],
-                executable=self.programs[name],
-                stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                cwd="/",
-                env={**self.environment, **environment},
-                user=DAEMON,
-                group=DAEMON,
-                extra_groups=[],
+                **self._process(name, DAEMON, environment),
             )
         self.daemons.append(daemon)
         return daemon
@@ -133,19 +127,19 @@ class Sandbox:
         # AnsibleModule.run_command cannot run a program as another user.
         return subprocess.run(  # pylint: disable=ansible-bad-function
             [name, *arguments],
-            executable=self.programs[name],
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             check=False,
             timeout=max(self.left, 0.01),
-            cwd="/",
-            env={**self.environment, **environment},
-            user=user,
-            group=user,
-            extra_groups=[],
+            **self._process(name, user, environment),
         )
+
+    def _process(self, name: str, user: int, environment: Mapping[str, str]) -> dict[str, Any]:
+        """What each process has: its program, no input, a user and environment of the sandbox."""
+        place: dict[str, Any] = {"cwd": "/", "user": user, "group": user, "extra_groups": []}
+        given = {"executable": self.programs[name], "stdin": subprocess.DEVNULL}
+        return {**place, **given, "env": {**self.environment, **environment}}
 
 
 def run_inside(work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float) -> Any:
