@@ -107,18 +107,23 @@ def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
     return known
 
 
+def _begin(slurm: Slurm, names: Sequence[str]) -> tuple[Outcome, dict[str, Node], dict[str, Node]]:
+    """An outcome with the unknown nodes; the known ones of these names; those of them that are drained."""
+    known = survey(slurm, names)
+    here = {name: known[name] for name in names if name in known}
+    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
+    return outcome, here, {name: node for name, node in here.items() if node.drained}
+
+
 def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:
     """Drain these nodes and wait up to ``wait`` seconds for their running jobs; those left are in ``running_jobs``.
 
     A node that is drained for another reason keeps it: whoever drained it decides when it is resumed. ``unless_up``:
     skip nodes that answer slurmctld.
     """
-    known = survey(slurm, names)
-    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
-    here = [name for name in names if name in known]
-    drained = {name: known[name] for name in here if known[name].drained}
+    outcome, here, drained = _begin(slurm, names)
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if node.cause != why}
-    fresh = [name for name in here if name not in drained and not (unless_up and not known[name].words & _AWAY)]
+    fresh = [name for name, node in here.items() if name not in drained and not (unless_up and not node.words & _AWAY)]
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")
@@ -131,16 +136,14 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
 
 def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     """Give this reason to nodes that are drained for another reason of this collection; others keep their state."""
-    known = survey(slurm, names)
-    drained = {name: known[name].cause for name in names if name in known and known[name].drained}
-    others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
+    outcome, _here, drained = _begin(slurm, names)
+    causes = {name: node.cause for name, node in drained.items()}
+    others = [name for name, old in causes.items() if old.startswith(OURS) and old != why]
     if others and not check:
         _update(slurm, others, "state=drain", f"reason={why}")
-    return Outcome(
-        changes=[f"{name}: {drained[name]} -> {why}" for name in others],
-        unknown_nodes=[name for name in names if name not in known],
-        drained_by_others={name: old for name, old in drained.items() if not old.startswith(OURS)},
-    )
+    outcome.changes = [f"{name}: {causes[name]} -> {why}" for name in others]
+    outcome.drained_by_others = {name: old for name, old in causes.items() if not old.startswith(OURS)}
+    return outcome
 
 
 def resume(
@@ -151,9 +154,7 @@ def resume(
     any_reason: those of them that are resumed for another reason of this collection too, which one keeps whose test
     fails.
     """
-    known = survey(slurm, names)
-    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
-    drained = {name: known[name] for name in names if name in known and known[name].drained}
+    outcome, _here, drained = _begin(slurm, names)
     mine = {
         name: node
         for name, node in drained.items()
