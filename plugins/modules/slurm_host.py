@@ -262,7 +262,7 @@ def run(params: Arguments) -> Result:
             transact.require_unchanged(conf_dir, change["checksums"], known)
             restarted = apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
             return {"changed": True, "restarted": restarted}
-    except transact.Outdated as error:
+    except conf_folder.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 
 

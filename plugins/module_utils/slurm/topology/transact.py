@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
     PREVIOUS,
     REMOVED,
     Checksums,
+    Outdated,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
@@ -39,10 +40,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 INCLUDES = (INCLUDE_NAME, TIERS_NAME)
-
-
-class Outdated(SlurmError):
-    """The files or what runs are no longer those from which the change was planned: survey and plan again."""
 
 
 def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
