@@ -117,8 +117,7 @@ def place(
     # Trays whose claim has no effect keep their GPUs, which another one may have reported.
     claimed = identity.without_rivals(known, claimed, "discover again when the domain of that one has changed")
     names = identity.assign(known, claimed, policy)
-    networks = addresses.networks(policy.imex_networks)
-    imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
+    imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, policy.networks)
     # The tray of each claim, then the site's settings of each placed target.
     placed = _Trays(known, claimed, now)
     for name, clique in names.places.items():
