@@ -171,6 +171,11 @@ class Fabric:
             members[self.trays[name]["clique"]].append(name)
         return members
 
+    @cached_property
+    def domain_of(self) -> dict[str, str]:
+        """Tray -> its domain."""
+        return {name: self.cliques[tray["clique"]]["domain"] for name, tray in self.trays.items()}
+
     def trays_of(self, names: str) -> list[str]:
         """The trays of hostlists, clique names and domain names; any other name is that of a new tray."""
         found: dict[str, None] = {}
