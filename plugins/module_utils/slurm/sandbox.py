@@ -137,9 +137,15 @@ class Sandbox:
 
     def _process(self, name: str, user: int, environment: Mapping[str, str]) -> dict[str, Any]:
         """What each process has: its program, no input, a user and environment of the sandbox."""
-        place: dict[str, Any] = {"cwd": "/", "user": user, "group": user, "extra_groups": []}
-        given = {"executable": self.programs[name], "stdin": subprocess.DEVNULL}
-        return {**place, **given, "env": {**self.environment, **environment}}
+        return {
+            "executable": self.programs[name],
+            "stdin": subprocess.DEVNULL,
+            "cwd": "/",
+            "env": {**self.environment, **environment},
+            "user": user,
+            "group": user,
+            "extra_groups": [],
+        }
 
 
 def run_inside(work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float) -> Any:
@@ -281,11 +287,11 @@ def _limit() -> None:
 
 
 def _read_only() -> None:
-    """Remount all file systems read-only, also for a daemon that runs as root. Linux 5.12 or later has the call."""
+    """Remount all file systems read-only, also for a daemon that runs as root."""
     attributes = struct.pack("=4Q", _ATTR_RDONLY, 0, 0, 0)
     size = ctypes.c_size_t(len(attributes))
     status = _libc().syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, size)
-    _check(status, "a read-only file system")
+    _check(status, "a read-only file system, for which Linux must be 5.12 or later")
 
 
 def _loopback() -> None:
