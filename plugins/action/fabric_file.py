@@ -22,7 +22,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     fabric_file,
     file_states,
-    merging,
     policy,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.files import Files
@@ -86,7 +85,7 @@ class ActionModule(ControllerAction):
             options["moves"] = options["moves"] or open_changes.moves(path, files.state_dir)
         rules, rows = policy.of_options(options, groups), hosts.selected(options["sources"])
         if options["min_answer"] is not None:
-            options["min_answer"] = merging.percent("min_answer", options["min_answer"])
+            options["min_answer"] = policy.percent("min_answer", options["min_answer"])
         use_gates = options["accept"] == "gates"
         with contextlib.nullcontext() if state in _READ_ONLY else files.locked(state == "proposed" and not use_gates):
             files.read()

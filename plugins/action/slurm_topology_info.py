@@ -29,11 +29,11 @@ class ActionModule(steps.SteppedAction):
         answer = self.survey((*FILE_NAMES.values(),))
         with observed.bounded():
             seen = observed.Observed.of(answer.get("survey"))
-            result = info.report(seen, options["topology_name"], options["owner"])
+            result, running = info.report(seen, options["topology_name"], options["owner"])
         result["findings"] = [*map(worded, result["findings"]), *answer.get("findings", [])]
         result.update(changed=False, changes=[])
         if options["test_seconds"] > 0:
-            answer = self.step("ask", {"seconds": options["test_seconds"], "running": result})
+            answer = self.step("ask", {"seconds": options["test_seconds"], **running})
             result["test_jobs"] = answer.get("test_jobs")
             result["findings"] += answer.get("findings", [])
         if result["topology"] and result.get("test_jobs"):

@@ -609,9 +609,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         known: the content of the fabric file where that is a source too; then an outage is a warning, and its answer
         is not cached.
         """
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging, overlay
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging, overlay, policy
 
-        min_answer = merging.percent("min_answer", self._option("min_answer"))
+        min_answer = policy.percent("min_answer", self._option("min_answer"))
         placed = known.trays if known else {}
         trays = {name: tray.get("ansible_host") or name for name, tray in placed.items()}
         nodes = {name: tray["slurm_node"] for name, tray in placed.items()}

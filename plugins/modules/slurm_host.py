@@ -254,15 +254,15 @@ def run(params: Arguments) -> Result:
     if step == "explain":
         return controller.step(slurm, conf_dir, change)
     if step == "ask":
-        return {"test_jobs": live_jobs.report(slurm, conf_dir, change["running"], change["seconds"])}
+        return {"test_jobs": live_jobs.report(slurm, conf_dir, change)}
     apply = tier_apply.apply if step == "tiers" else transact.apply
     try:
         with conf_folder.locked(conf_dir, params["timeout"]):
             known = conf_folder.checksums(conf_dir)
-            transact.require_unchanged(conf_dir, change["checksums"])
+            transact.require_unchanged(conf_dir, change["checksums"], known)
             restarted = apply(slurm, conf_dir, change, transact.writes(conf_dir, change), known)
             return {"changed": True, "restarted": restarted}
-    except transact.Outdated as error:
+    except conf_folder.Outdated as error:
         return {"failed": True, "outdated": True, "msg": str(error)}
 
 

@@ -233,6 +233,7 @@ text:
   sample: ["1 tray is drained: r01t04.", "r01t04: drained (nvlink: replaced)"]
 """
 
+import functools
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
@@ -322,8 +323,8 @@ def run(params: Arguments, check: bool) -> nodes.Outcome:
     if state == "adopted":
         return nodes.adopt(slurm, names, why, check)
     user, seconds = params["test_user"], params["test_timeout"]
-    of_clique = clique_test.CliqueTest(nodes.Test(tuple(params["clique_test"]), user, seconds), blocks)
-    test = nodes.Test(tuple(params["test"]), user, seconds, of_clique.run if params["clique_test"] else None)
+    together = functools.partial(clique_test.run, nodes.Test(tuple(params["clique_test"]), user, seconds), blocks)
+    test = nodes.Test(tuple(params["test"]), user, seconds, together if params["clique_test"] else None)
     return nodes.resume(slurm, names, why, test, check, params["any_reason"])
 
 

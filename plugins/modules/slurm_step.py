@@ -288,7 +288,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Specification
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, slurmd_host, standby
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    cluster,
+    conf_folder,
+    keys,
+    slurmd_host,
+    standby,
+)
 
 STEPS = {
     "prepare_tray": slurmd_host.prepare,
@@ -359,7 +365,7 @@ def main() -> None:
         found = STEPS[step](host, module.params)
     except NvlinkError as error:
         if step == "configure":
-            result["outdated"] = isinstance(error, cluster.Outdated)
+            result["outdated"] = isinstance(error, conf_folder.Outdated)
         result["actions"] = actions.done()
         module.fail_json(msg=str(error), changed=bool(changes) and step not in _RESTORES, **result)
     if not module._diff:

@@ -59,7 +59,7 @@ def _compare(racks: int, rounds: int, scratch: Path) -> dict[str, dict[str, Cost
 def _inventories(racks: int, scratch: Path, tools: Path, settings: Mapping[str, str]) -> dict[str, Path]:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
-    placed = place(None, None, observations, [row.tray for row in observations], NOW, Policy())
+    placed = place(None, None, observations, NOW, Policy())
     (scratch / "fabric.json").write_bytes(fabric_file.serialise(placed.fabric))
     (scratch / "fabric.state.json").write_bytes(fabric_file.serialise(placed.state))
     paths = {

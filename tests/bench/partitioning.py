@@ -33,8 +33,7 @@ def table(racks: int, rounds: int) -> str:
     """The times as a Markdown table."""
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
-    targets = [row.tray for row in observations]
-    fabric = place(None, None, observations, targets, NOW, Policy()).fabric
+    fabric = place(None, None, observations, NOW, Policy()).fabric
     known, listed = _gpus(fabric.members)
     observed = {row.tray: row.identity for row in observations}
     found: dict[str, Any] = {}
@@ -53,7 +52,7 @@ def table(racks: int, rounds: int) -> str:
     def placed() -> None:
         ids = {tray: number for plan, _seen in found["plans"] for tray, number in plan["clique_ids"].items()}
         moved = [replace(row, identity=((row.identity or ("", 0))[0], ids[row.tray])) for row in observations]
-        found["fabric"] = place(fabric, None, moved, targets, NOW, Policy(override=GATES)).fabric
+        found["fabric"] = place(fabric, None, moved, NOW, Policy(override=GATES)).fabric
 
     def show() -> None:
         planned = found["fabric"]

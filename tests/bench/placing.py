@@ -32,7 +32,6 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     path = scratch / "fabric.json"
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
-    targets = [row.tray for row in observations]
     changed = [
         replace(row, gpu_uuids=("GPU-new-" + row.tray, *row.gpu_uuids[1:])) if number % 100 == 0 else row
         for number, row in enumerate(observations)
@@ -40,11 +39,11 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     files = (path, Path(fabric_file.state_path(str(path))))
 
     def first() -> None:
-        _write(path, place(None, None, observations, targets, NOW, Policy()))
+        _write(path, place(None, None, observations, NOW, Policy()))
 
     def following() -> None:
         fabric, state = fabric_file.load(str(path)), fabric_file.load_state(str(path))
-        _write(path, place(fabric, state, changed, targets, NOW, Policy()))
+        _write(path, place(fabric, state, changed, NOW, Policy()))
 
     def plain() -> None:
         for file in files:

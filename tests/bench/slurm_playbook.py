@@ -45,7 +45,7 @@ def table(racks: int, scratch: Path) -> str:
 
 def _runs(made: Slurmctld, racks: int, scratch: Path) -> list[tuple[str, float, float]]:
     observations = discover({"racks": racks, "trays_per_rack": TRAYS, "gpus_per_tray": 4, "seed": 1}, NOW).observations
-    fabric = place(None, None, observations, [row.tray for row in observations], NOW, Policy()).fabric
+    fabric = place(None, None, observations, NOW, Policy()).fabric
     folder = made.directory / "shared"
     folder.mkdir()
     made.share(folder)

@@ -38,7 +38,9 @@ def main() -> None:
     if "live" in request:
         os.chdir("/")  # sbatch must be able to name its folder
         slurm = Slurm(request.get("bin_dir", ""), 20, request["conf_dir"])
-        print(json.dumps(live_jobs.report(slurm, request["conf_dir"], request["running"], request["live"])))
+        print(
+            json.dumps(live_jobs.report(slurm, request["conf_dir"], {**request["running"], "seconds": request["live"]}))
+        )
         return
     blocks = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in request["blocks"])
     sizes = tuple(request.get("block_sizes", ()))

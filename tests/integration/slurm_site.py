@@ -41,7 +41,8 @@ def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -
     placed = case.node_topologies
     settings.setdefault("plugin", "topology/block" if slurmctld.suite == "trixie" else "")
     names = expand(f"{slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}")
-    lines = []
+    # A job keeps its CLOUD nodes while they start up: longer than any test.
+    lines = ["ResumeTimeout=3600"]
     for number, name in enumerate(names):
         more = [f"Port={20000 + number}"] + ([f"Topology={placed[name]}"] if name in placed else [])
         lines.append(slurmctld.nodes(name, *more))
@@ -84,7 +85,7 @@ def apply(made: planning.Plan, timeout: float = 60) -> None:
     slurm = programs.Slurm(str(folder.with_name("bin")), timeout, str(folder))
     if made.changed:
         change, known = json.loads(json.dumps(made.change())), conf_folder.checksums(str(folder))
-        transact.require_unchanged(str(folder), change["checksums"])
+        transact.require_unchanged(str(folder), change["checksums"], known)
         transact.apply(slurm, str(folder), change, transact.writes(str(folder), change), known)
 
 

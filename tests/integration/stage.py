@@ -95,7 +95,7 @@ class Stage:
 
     def ask(self, seconds: float = 30, **more: Any) -> dict[str, Any]:
         """The answers of the running slurmctld on test jobs."""
-        running = info.report(survey(self.slurmctld), "nvlink")
+        _result, running = info.report(survey(self.slurmctld), "nvlink")
         request = {"live": seconds, "running": running, "conf_dir": str(self.slurmctld.conf_dir), **more}
         output, errors = self.start(request).communicate(timeout=240)
         assert output, errors

@@ -24,7 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf_folder, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import transact
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, plan_gates, planning, topology_files
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm import slurm_corpus
@@ -621,7 +620,7 @@ def test_jobs_that_start_on_moving_trays_after_the_plan_stop_it(slurmctld: Slurm
     with pytest.raises(SlurmError, match=f"^1 job has started on trays that change .*{across}.*nothing was changed"):
         apply(early)
     early.observed.checksums = {**early.observed.checksums, FILE[slurmctld.suite]: "0"}
-    with pytest.raises(transact.Outdated, match=r"Another program has changed .*topology.*: run again"):
+    with pytest.raises(conf_folder.Outdated, match=r"Another program has changed .*topology.*: run again"):
         apply(early)
     assert state(slurmctld) == before
     # r02 becomes r02a and r02b.

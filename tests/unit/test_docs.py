@@ -73,7 +73,7 @@ def observed(down: list[str], before: Placement | None = None) -> Placement:
     options = {"racks": 3, "trays_per_rack": 18, "gpus_per_tray": 4, "seed": 1, "faults": {"down": down}}
     rows = simulation.discover(options, now).observations
     earlier = (before.fabric, before.state) if before else (None, None)
-    return place(*earlier, rows, [row.tray for row in rows], now, Policy())
+    return place(*earlier, rows, now, Policy())
 
 
 def test_the_readme_shows_the_files_that_the_renderers_write() -> None:
@@ -93,7 +93,7 @@ def test_the_page_of_partitions_shows_the_plan_of_a_split() -> None:
     options = {"racks": 2, "trays_per_rack": 18, "gpus_per_tray": 4, "seed": 1, "faults": {}}
     rows = simulation.discover(options, now).observations
     trays = [row.tray for row in rows]
-    accepted = place(None, None, rows, trays, now, Policy())
+    accepted = place(None, None, rows, now, Policy())
     known = {
         tray: [places.Gpu((nvue.uid(slot * 4 + gpu),), f"{slot}.1.{gpu}") for gpu in range(4)]
         for slot, tray in enumerate(trays[:18], 1)
@@ -109,7 +109,7 @@ def test_the_page_of_partitions_shows_the_plan_of_a_split() -> None:
         for row in rows
         if row.identity
     ]
-    placement = place(accepted.fabric, accepted.state, moved, trays, now, Policy())
+    placement = place(accepted.fabric, accepted.state, moved, now, Policy())
     planned = placement.fabric
     plan, more = partition_plan.named(plan, wanted, planned)
     assert [*objections, *more] == []

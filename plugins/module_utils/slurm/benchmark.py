@@ -87,9 +87,6 @@ def run_on_block(slurm: Slurm, block: str, nodes: Sequence[str], programs: Seque
     seconds = 120 + sum(int(program["seconds"]) for program in programs)
     created = slurm.reserve(reservation, nodes, "root", str(seconds // 60 + 2), "MAINT")
     row: dict[str, Any] = {"block": block, "refused_reason": "", "placement": [], "programs": []}
-    if created.timed_out:
-        # slurmctld may have created it.
-        slurm.release(reservation)
     if created.rc != 0:
         row["refused_reason"] = created.reason
         return row

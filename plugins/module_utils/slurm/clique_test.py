@@ -14,10 +14,9 @@ overlap the reservation of the trays that return, and that of spares.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, rules, spares
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS, Node, Test
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node, Test
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 
 _POWER = {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"}
@@ -25,60 +24,49 @@ _POWER = {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_U
 _BUSY = (rules.UNAVAILABLE | _POWER | {"COMPLETING", "BLOCKED"}) - {"RESERVED"}
 
 
-@dataclass(frozen=True)
-class CliqueTest:
-    """test: its program runs on all nodes of a job. cliques: clique -> the NodeNames of its trays."""
+def run(
+    test: Test, cliques: Mapping[str, Sequence[str]], slurm: Slurm, reservation: str, names: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+    """(node -> why it failed; a sentence for each clique that was not tested). names: nodes that may run jobs.
 
-    test: Test
-    cliques: Mapping[str, Sequence[str]]
-
-    def run(self, slurm: Slurm, reservation: str, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """(node -> why it failed; a sentence for each clique that was not tested). names: nodes that may run jobs.
-
-        reservation: how the names of those made here begin. All cliques are tested concurrently.
-        """
-        tested = {clique: [name for name in members if name in names] for clique, members in self.cliques.items()}
-        waiting = {clique: members for clique, members in tested.items() if members}
-        jobs: dict[str, list[str]] = {}
-        notes: dict[str, str] = {}
-        failed: dict[str, str] = {}
-        try:
-            # A node whose own test has just ended is still completing.
-            for _poll in polls(slurm.timeout, 0.3, 5.0):
-                known, kept = nodes.survey(slurm), spares.reservations(slurm)
-                reserved = {name for those, _users in kept.values() for name in those}
-                for clique in [clique for clique in waiting if clique not in jobs]:
-                    idle = _idle([name for name in self.cliques[clique] if name not in names], known, reserved)
-                    notes[clique] = f"no idle tray in clique {clique}: not tested together"
-                    together = [name for name in self.cliques[clique] if name in idle or name in names]
-                    if len(together) < 2:
-                        del waiting[clique]
-                        continue
-                    minutes = str(int(self.test.timeout / 60) + 3)
-                    made = slurm.reserve(f"{reservation}_{clique}", together, self.test.user, minutes, "MAINT")
-                    if made.rc == 0:
-                        jobs[clique] = together
-                        del notes[clique]
-                    else:
-                        # slurmctld may have created it.
-                        if made.timed_out:
-                            slurm.release(f"{reservation}_{clique}")
-                        notes[clique] = f"clique {clique}: not tested together ({made.reason.rstrip('.')})"
-                if waiting.keys() == jobs.keys():
-                    break
-            partitions = nodes.partition_words(slurm.records("partitions"), jobs.values())
-            words = [
-                nodes.srun_words(f"{reservation}_{clique}", those, self.test, where)
-                for (clique, those), where in zip(jobs.items(), partitions)
-            ]
-            for clique, ran in zip(jobs, slurm.call_each("srun", words, self.test.timeout, MAX_TESTS, acts=True)):
-                if ran.rc != 0:
-                    why = f"its test {self.test.command[0]} with clique {clique} failed ({ran.reason.rstrip('.')})"
-                    failed.update(dict.fromkeys(tested[clique], why))
-        finally:
-            for clique in jobs:
-                _end(slurm, f"{reservation}_{clique}")
-        return failed, list(notes.values())
+    test: its program runs on all nodes of a job. cliques: clique -> the NodeNames of its trays. reservation: how the
+    names of those made here begin. All cliques are tested concurrently.
+    """
+    tested = {clique: [name for name in members if name in names] for clique, members in cliques.items()}
+    waiting = {clique: members for clique, members in tested.items() if members}
+    jobs: dict[str, list[str]] = {}
+    notes: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    try:
+        # A node whose own test has just ended is still completing.
+        for _poll in polls(slurm.timeout, 0.3, 5.0):
+            known, kept = nodes.survey(slurm), spares.reservations(slurm)
+            reserved = {name for those, _users in kept.values() for name in those}
+            for clique in [clique for clique in waiting if clique not in jobs]:
+                idle = _idle([name for name in cliques[clique] if name not in names], known, reserved)
+                notes[clique] = f"no idle tray in clique {clique}: not tested together"
+                together = [name for name in cliques[clique] if name in idle or name in names]
+                if len(together) < 2:
+                    del waiting[clique]
+                    continue
+                minutes = str(int(test.timeout / 60) + 3)
+                made = slurm.reserve(f"{reservation}_{clique}", together, test.user, minutes, "MAINT")
+                if made.rc == 0:
+                    jobs[clique] = together
+                    del notes[clique]
+                else:
+                    notes[clique] = f"clique {clique}: not tested together ({made.reason.rstrip('.')})"
+            if waiting.keys() == jobs.keys():
+                break
+        tests = [(f"{reservation}_{clique}", those) for clique, those in jobs.items()]
+        for clique, ran in zip(jobs, nodes.run_tests(slurm, tests, test)):
+            if ran.rc != 0:
+                why = f"its test {test.command[0]} with clique {clique} failed ({ran.reason.rstrip('.')})"
+                failed.update(dict.fromkeys(tested[clique], why))
+    finally:
+        for clique in jobs:
+            _end(slurm, f"{reservation}_{clique}")
+    return failed, list(notes.values())
 
 
 def _idle(names: Sequence[str], known: Mapping[str, Node], spare: set[str]) -> set[str]:

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, live, syntax
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import checksums, locked
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import Outdated, checksums, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, polls
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import RESTARTED, UNIT, Transaction
@@ -48,10 +48,6 @@ CONTROL_SECONDS, MAX_STARTS = 90.0, 3
 DATABASE_SECONDS = 20.0
 # New files get the owner and mode of this file: root, readable by all.
 OWNER_OF_NEW_FILES = "/etc/passwd"
-
-
-class Outdated(SlurmError):
-    """Another run has changed the node lines from which the files were rendered: render again."""
 
 
 def configure(host: Host, options: Arguments) -> Result:

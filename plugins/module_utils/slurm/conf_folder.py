@@ -29,8 +29,8 @@ Checksums = Mapping[str, str]
 """Path -> SHA-256 of each file of a folder at one time."""
 
 
-class Edited(SlurmError):
-    """Another program has changed a file since the change was planned."""
+class Outdated(SlurmError):
+    """The files or what runs are no longer those from which the change was planned: survey and plan again."""
 
 
 @contextlib.contextmanager
@@ -73,10 +73,10 @@ def checksums(conf_dir: str) -> Checksums:
     paths: list[str] = []
     with contextlib.suppress(OSError):
         paths = [os.path.join(conf_dir, name) for name in os.listdir(conf_dir)]
-    return {path: _checksum(path) for path in paths}
+    return {path: checksum(path) for path in paths}
 
 
-def _checksum(path: str) -> str:
+def checksum(path: str) -> str:
     """That of a file; empty where there is none."""
     data = atomic.read_regular(path)
     return "" if data is None else hashlib.sha256(data).hexdigest()
@@ -86,9 +86,9 @@ CHANGED = "Another program has changed {} since it was read: run again to keep i
 
 
 def require_unchanged(path: str, known: Checksums) -> None:
-    """Edited where the file is not the known one."""
-    if _checksum(path) != known.get(path, ""):
-        raise Edited(CHANGED.format(path))
+    """SlurmError where the file is not the known one."""
+    if checksum(path) != known.get(path, ""):
+        raise SlurmError(CHANGED.format(path))
 
 
 class Files:
@@ -105,7 +105,7 @@ class Files:
     def put(self, path: str, data: bytes | None) -> None:
         """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused.
 
-        Edited where it is no longer the known one at the last moment: writing a file to the disk takes a while.
+        SlurmError where it is no longer the known one at the last moment: writing a file to the disk takes a while.
         """
         check = functools.partial(require_unchanged, path, self.known) if self.known is not None else None
         if data is not None:

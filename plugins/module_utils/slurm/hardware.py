@@ -20,15 +20,6 @@ KEYS = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore",
 _BY_LOWER = {key.lower(): key for key in KEYS}
 
 
-def parse_slurmd(text: str) -> Record | None:
-    """The record in the output of ``slurmd -C``; None where there is none."""
-    for line in text.splitlines():
-        pairs = syntax.key_values(line)
-        if pairs and pairs[0][0].lower() == "nodename":
-            return _record(dict(pairs))
-    return None
-
-
 def _record(pairs: Mapping[str, str]) -> Record | None:
     record = {}
     for key, value in pairs.items():
@@ -39,7 +30,7 @@ def _record(pairs: Mapping[str, str]) -> Record | None:
 
 
 def parse_nodes(text: str) -> dict[str, Record]:
-    """Node -> record of the NodeName lines of a file; a line without a record is left out."""
+    """Node -> record of the NodeName lines of a file, or of ``slurmd -C``; a line without a record is left out."""
     records: dict[str, Record] = {}
     for line in syntax.logical_lines(text):
         pairs = dict(syntax.key_values(line))

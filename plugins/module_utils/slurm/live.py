@@ -53,11 +53,10 @@ MAX_CLAUSE = 400
 SECONDS = 60.0
 
 Record = Mapping[str, str]
-# The settings of slurm.conf that change what scontrol shows of partitions and nodes.
-_KEPT = """
-clustername selecttype selecttypeparameters topologyplugin topologyparam grestypes maxnodecount plugindir defmempernode
-defmempercpu defmempergpu defcpupergpu maxmempernode maxmempercpu jobdefaults preempttype preemptmode overtimelimit
-disablerootjobs resumetimeout suspendtime suspendtimeout accountingstoragetres accountingstorageenforce
+# Further settings of slurm.conf that change what scontrol shows of partitions and nodes.
+_SHOWN = """
+preempttype preemptmode overtimelimit disablerootjobs resumetimeout suspendtime suspendtimeout accountingstoragetres
+accountingstorageenforce
 """
 # Programs of the site are never run; without any, scontrol leaves out the settings of power saving.
 _PROGRAMS = ("suspendprogram", "resumeprogram")
@@ -117,7 +116,7 @@ def _read(conf_dir: str, writes: Mapping[str, bytes | None], version: rules.Vers
     topologies = conf.topologies(conf_dir, read) if version >= rules.YAML_SINCE else {}
     if not topologies:
         settings.pop("topologyplugin", None)  # waits for its file, then ends
-    kept = [f"{key}={settings[key]}" for key in _KEPT.split() if key in settings]
+    kept = [f"{key}={settings[key]}" for key in (sandbox_slurmctld.KEPT + _SHOWN).split() if key in settings]
     kept += [f"{key}=/bin/true" for key in _PROGRAMS if settings.get(key)]
     return _Files("".join(f"{line}\n" for line in [*kept, *lines]), topologies, settings)
 

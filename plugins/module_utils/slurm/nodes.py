@@ -60,7 +60,7 @@ class Node:
 class Test:
     """A program that must exit with 0 on a node before it is resumed; no test if ``command`` is empty.
 
-    together: a test of the nodes that passed, as CliqueTest.run() of clique_test.py; None for no such test.
+    together: a test of the nodes that passed, as clique_test.run() by its first arguments; None for no such test.
     """
 
     command: tuple[str, ...] = ()
@@ -107,18 +107,23 @@ def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
     return known
 
 
+def _begin(slurm: Slurm, names: Sequence[str]) -> tuple[Outcome, dict[str, Node], dict[str, Node]]:
+    """An outcome with the unknown nodes; the known ones of these names; those of them that are drained."""
+    known = survey(slurm, names)
+    here = {name: known[name] for name in names if name in known}
+    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
+    return outcome, here, {name: node for name, node in here.items() if node.drained}
+
+
 def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:
     """Drain these nodes and wait up to ``wait`` seconds for their running jobs; those left are in ``running_jobs``.
 
     A node that is drained for another reason keeps it: whoever drained it decides when it is resumed. ``unless_up``:
     skip nodes that answer slurmctld.
     """
-    known = survey(slurm, names)
-    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
-    here = [name for name in names if name in known]
-    drained = {name: known[name] for name in here if known[name].drained}
+    outcome, here, drained = _begin(slurm, names)
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if node.cause != why}
-    fresh = [name for name in here if name not in drained and not (unless_up and not known[name].words & _AWAY)]
+    fresh = [name for name, node in here.items() if name not in drained and not (unless_up and not node.words & _AWAY)]
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")
@@ -131,16 +136,14 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
 
 def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     """Give this reason to nodes that are drained for another reason of this collection; others keep their state."""
-    known = survey(slurm, names)
-    drained = {name: known[name].cause for name in names if name in known and known[name].drained}
-    others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
+    outcome, _here, drained = _begin(slurm, names)
+    causes = {name: node.cause for name, node in drained.items()}
+    others = [name for name, old in causes.items() if old.startswith(OURS) and old != why]
     if others and not check:
         _update(slurm, others, "state=drain", f"reason={why}")
-    return Outcome(
-        changes=[f"{name}: {drained[name]} -> {why}" for name in others],
-        unknown_nodes=[name for name in names if name not in known],
-        drained_by_others={name: old for name, old in drained.items() if not old.startswith(OURS)},
-    )
+    outcome.changes = [f"{name}: {causes[name]} -> {why}" for name in others]
+    outcome.drained_by_others = {name: old for name, old in causes.items() if not old.startswith(OURS)}
+    return outcome
 
 
 def resume(
@@ -151,22 +154,18 @@ def resume(
     any_reason: those of them that are resumed for another reason of this collection too, which one keeps whose test
     fails.
     """
-    known = survey(slurm, names)
-    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
-    drained = {name: known[name] for name in names if name in known and known[name].drained}
-    mine = [
-        name
+    outcome, _here, drained = _begin(slurm, names)
+    mine = {
+        name: node
         for name, node in drained.items()
         if node.cause in (why, UNPROVEN) or (name in any_reason and node.cause.startswith(OURS))
-    ]
+    }
     outcome.drained_by_others = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and (test.command or test.together) and not check:
-        reasons = {name: _after_failure(known[name], why) for name in mine}
-        outcome.failed_tests, outcome.untested = _test_and_resume(
-            slurm, mine, test, {name: known[name] for name in mine}, reasons
-        )
+        reasons = {name: _after_failure(node, why) for name, node in mine.items()}
+        outcome.failed_tests, outcome.untested = _test_and_resume(slurm, mine, test, reasons)
     elif mine and not check:
-        _undrain(slurm, {name: known[name] for name in mine})
+        _undrain(slurm, mine)
     outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.failed_tests]
     return outcome
 
@@ -191,7 +190,7 @@ def _after_failure(node: Node, why: str) -> str:
 
 
 def _test_and_resume(
-    slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node], reasons: Mapping[str, str]
+    slurm: Slurm, names: Mapping[str, Node], test: Test, reasons: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
     """(node -> why it is drained again, with its reason; Outcome.untested).
 
@@ -208,12 +207,12 @@ def _test_and_resume(
         )
     failed, untested = dict.fromkeys(names, "its test did not end"), list[str]()
     try:
-        _undrain(slurm, known)
+        _undrain(slurm, names)
         away = _unresponsive(slurm, names)
         failed.update(dict.fromkeys(away, "slurmd does not answer slurmctld"))
         passed = here = [name for name in names if name not in away]
         if test.command:
-            ran = dict(zip(here, _run_tests(slurm, here, reservation, test)))
+            ran = dict(zip(here, run_tests(slurm, [(reservation, [name]) for name in here], test)))
             passed = [name for name in here if ran[name].rc == 0]
             why = f"its test {test.command[0]} failed"
             failed.update((name, f"{why} ({ran[name].reason.rstrip('.')})") for name in here if name not in passed)
@@ -232,13 +231,13 @@ def _test_and_resume(
     return failed, untested
 
 
-def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
-    """The test's result on each node. Concurrently, since one by one the trays of 576 racks would take hours."""
-    jobs = [[name] for name in names]
-    words = [
-        srun_words(reservation, job, test, where)
-        for job, where in zip(jobs, partition_words(slurm.records("partitions"), jobs))
-    ]
+def run_tests(slurm: Slurm, jobs: Sequence[tuple[str, Sequence[str]]], test: Test) -> list[child.Result]:
+    """The results of the test as jobs, of each its reservation and nodes.
+
+    Concurrently, since one by one the trays of 576 racks would take hours.
+    """
+    partitions = partition_words(slurm.records("partitions"), [names for _reservation, names in jobs])
+    words = [_srun_words(*job, test, where) for job, where in zip(jobs, partitions)]
     return slurm.call_each("srun", words, test.timeout, MAX_TESTS, acts=True)
 
 
@@ -261,7 +260,7 @@ def partition_words(records: Sequence[Mapping[str, str]], jobs: Iterable[Sequenc
     ]
 
 
-def srun_words(reservation: str, names: Sequence[str], test: Test, where: Sequence[str]) -> list[str]:
+def _srun_words(reservation: str, names: Sequence[str], test: Test, where: Sequence[str]) -> list[str]:
     """The arguments of srun for one task of the test on each of these nodes; where: of partition_words()."""
     who = [] if test.user == "root" else [f"--uid={test.user}"]
     place = [f"--nodelist={fold(names)}", f"--reservation={reservation}", f"--nodes={len(names)}"]
@@ -269,7 +268,7 @@ def srun_words(reservation: str, names: Sequence[str], test: Test, where: Sequen
     return [*who, *where, *place, *limits, "--", *test.command]
 
 
-def _unresponsive(slurm: Slurm, names: Sequence[str]) -> list[str]:
+def _unresponsive(slurm: Slurm, names: Collection[str]) -> list[str]:
     """The nodes that still do not answer slurmctld after ``slurm.timeout`` seconds."""
     away: list[str] = []
     for _poll in polls(slurm.timeout, *_PAUSES):

@@ -194,9 +194,15 @@ class Slurm:
         return self.call("scontrol", "reconfigure", acts=True)
 
     def reserve(self, name: str, nodes: Iterable[str], user: str, minutes: str, flags: str) -> child.Result:
-        """Create a reservation from now on. minutes: a number, or UNLIMITED."""
+        """Create a reservation from now on. minutes: a number, or UNLIMITED.
+
+        One for which slurmctld did not answer in time is deleted, since it may have created it.
+        """
         where = (f"ReservationName={name}", f"Nodes={fold(nodes)}", "StartTime=now", f"Duration={minutes}")
-        return self.call("scontrol", "create", "reservation", *where, f"Users={user}", f"Flags={flags}", acts=True)
+        made = self.call("scontrol", "create", "reservation", *where, f"Users={user}", f"Flags={flags}", acts=True)
+        if made.timed_out:
+            self.release(name)
+        return made
 
     def release(self, name: str) -> child.Result:
         """Delete a reservation."""

@@ -48,7 +48,7 @@ DISK = 256 << 20
 
 # CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET
 _NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 2, 4, 8, 4096
 _MS_REC, _MS_PRIVATE = 16384, 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
@@ -109,15 +109,9 @@ class Sandbox:
         with open(self.path(output), "ab") as file:
             daemon = subprocess.Popen(  # pylint: disable=ansible-bad-function  # it outlives the call
                 [name, *arguments],
-                executable=self.programs[name],
-                stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                cwd="/",
-                env={**self.environment, **environment},
-                user=DAEMON,
-                group=DAEMON,
-                extra_groups=[],
+                **self._process(name, DAEMON, environment),
             )
         self.daemons.append(daemon)
         return daemon
@@ -133,19 +127,25 @@ class Sandbox:
         # AnsibleModule.run_command cannot run a program as another user.
         return subprocess.run(  # pylint: disable=ansible-bad-function
             [name, *arguments],
-            executable=self.programs[name],
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             check=False,
             timeout=max(self.left, 0.01),
-            cwd="/",
-            env={**self.environment, **environment},
-            user=user,
-            group=user,
-            extra_groups=[],
+            **self._process(name, user, environment),
         )
+
+    def _process(self, name: str, user: int, environment: Mapping[str, str]) -> dict[str, Any]:
+        """What each process has: its program, no input, a user and environment of the sandbox."""
+        return {
+            "executable": self.programs[name],
+            "stdin": subprocess.DEVNULL,
+            "cwd": "/",
+            "env": {**self.environment, **environment},
+            "user": user,
+            "group": user,
+            "extra_groups": [],
+        }
 
 
 def run_inside(work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float) -> Any:
@@ -289,25 +289,9 @@ def _limit() -> None:
 def _read_only() -> None:
     """Remount all file systems read-only, also for a daemon that runs as root."""
     attributes = struct.pack("=4Q", _ATTR_RDONLY, 0, 0, 0)
-    call = _libc().syscall
     size = ctypes.c_size_t(len(attributes))
-    if call(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, size) == 0:
-        return
-    # Before Linux 5.12 mount by mount. Network file systems are left out: a remount of one that hangs would hang too,
-    # and programs in the sandbox have no write permission on any file.
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        lines = [line.split() for line in file]
-    for words in lines:
-        kind = words[words.index("-") + 1]
-        if kind in ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"):
-            path = words[4].replace("\\040", " ")
-            keep = sum(
-                flag
-                for name, flag in (("nosuid", _MS_NOSUID), ("nodev", _MS_NODEV), ("noexec", _MS_NOEXEC))
-                if name in words[5].split(",")
-            )
-            with contextlib.suppress(SandboxUnavailable):
-                _mount(None, path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | keep, None, "")
+    status = _libc().syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, size)
+    _check(status, "a read-only file system, for which Linux must be 5.12 or later")
 
 
 def _loopback() -> None:

@@ -25,6 +25,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox imp
     Timeout,
 )
 
+# The settings of a site's slurm.conf on which its lines of nodes and partitions depend.
+KEPT = """
+clustername selecttype selecttypeparameters topologyplugin topologyparam grestypes maxnodecount plugindir defmempernode
+defmempercpu defmempergpu defcpupergpu maxmempernode maxmempercpu jobdefaults
+"""
 # slurmctld's saved copy of slurmdbd's records, used when it starts and slurmdbd does not answer.
 RECORDS = ("assoc_mgr_state", "last_tres", "clustername")
 # Nothing answers there, so slurmctld uses the saved records of the site's slurmctld.

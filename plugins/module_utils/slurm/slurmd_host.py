@@ -100,7 +100,7 @@ def measure(host: Host) -> hardware.Record | None:
             return None
         raise
     result = host.call(program, "-C")
-    record = hardware.parse_slurmd(result.stdout)
+    record = next(iter(hardware.parse_nodes(result.stdout).values()), None)
     if record is None:
         raise SlurmError("slurmd -C prints no hardware: run it manually on this tray.")
     return record

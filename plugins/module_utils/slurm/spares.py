@@ -82,21 +82,10 @@ def keep(
     unfit: Collection[str] = (),
     returned: Collection[str] = (),
 ) -> nodes.Outcome:
-    """Change the reservations; on failure those that were already changed are restored. With ``check`` only plan it."""
-    changes = plan(slurm, blocks, active, unfit, returned)
-    if not check:
-        apply(slurm, changes, user)
-    return nodes.Outcome(changes=[describe(change) for change in changes])
+    """Change the reservations; on failure those that were already changed are restored. With ``check`` only plan it.
 
-
-def plan(
-    slurm: Slurm,
-    blocks: Mapping[str, Sequence[str]],
-    active: int,
-    unfit: Collection[str] = (),
-    returned: Collection[str] = (),
-) -> list[Change]:
-    """The reservations that change. ``active`` 0: no spares, every reservation of ours is deleted."""
+    ``active`` 0: no spares, every reservation of ours is deleted.
+    """
     known, existing = nodes.survey(slurm), reservations(slurm)
     busy = {node for job in slurm.jobs() for node in job.nodes}
     changes = []
@@ -109,7 +98,9 @@ def plan(
             changes.append(Change(name, before, after, users, out))
     # Blocks that the fabric file no longer has.
     changes += [Change(name, before, (), users) for name, (before, users) in existing.items()]
-    return changes
+    if not check:
+        apply(slurm, changes, user)
+    return nodes.Outcome(changes=[describe(change) for change in changes])
 
 
 def reservations(slurm: Slurm) -> dict[str, tuple[tuple[str, ...], str]]:

@@ -43,7 +43,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import (
     PREVIOUS,
     Checksums,
-    Edited,
     Files,
     require_unchanged,
 )
@@ -138,8 +137,7 @@ class Transaction:
         except NvlinkError as error:
             # After require_no_loss() no reconfigure.
             restored = self._restore(files, loading and not isinstance(error, live.LiveChanges))
-            kind = type(error) if isinstance(error, (Edited, live.LiveChanges)) else SlurmError
-            raise kind(f"{str(error).rstrip('.')}; {restored}.") from None
+            raise SlurmError(f"{str(error).rstrip('.')}; {restored}.") from None
         except BaseException:
             # Interrupted or unforeseen: restore the old files in any case.
             self._restore(files, loading)

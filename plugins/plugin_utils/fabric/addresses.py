@@ -11,39 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library
 
 if TYPE_CHECKING:
     from netaddr import IPNetwork
-
-
-class NetworkError(NvlinkError):
-    """An option names an invalid network, or the library netaddr is missing."""
-
-
-def networks(texts: Iterable[str]) -> tuple[IPNetwork, ...]:
-    """Parse networks in CIDR notation; host bits may be set, as `ip address` prints them."""
-    texts = list(texts)
-    if not texts:
-        return ()
-    # Only where an option names a network: Ansible loads this file on controllers without netaddr, too.
-    try:
-        from netaddr import AddrFormatError, IPNetwork
-    except ImportError:
-        raise NetworkError(f"imex_network: {missing_library('netaddr')}") from None
-    found = []
-    for text in texts:
-        try:
-            if "/" not in text:
-                raise ValueError
-            found.append(IPNetwork(text))
-        except (AddrFormatError, ValueError):
-            raise NetworkError(
-                f"imex_network: {text!r} is not a network; write it in CIDR notation, such as 198.51.100.0/24"
-            ) from None
-    return tuple(found)
 
 
 def imex_addresses(

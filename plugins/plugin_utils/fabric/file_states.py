@@ -247,8 +247,7 @@ def planned(
 
 def _placed(files: Files, policy: Policy, merged: Merged, fabric: Fabric) -> Placement:
     """The placement from this fabric; FabricFileError where the file that is to be written would be invalid."""
-    rows, before = merged.observations, files.before
-    placement = place(fabric, files.state, rows, {row.tray for row in rows}, files.now, policy, merged, before)
+    placement = place(fabric, files.state, merged.observations, files.now, policy, merged, files.before)
     if placement.fabric != files.before:
         fabric_file.check(placement.fabric.as_dict(), files.path)
     return placement

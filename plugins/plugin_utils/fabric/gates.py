@@ -13,7 +13,6 @@ import datetime
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -57,27 +56,17 @@ class Step:
     unplaced: int = 0
     held: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
-    @cached_property
-    def before(self) -> dict[str, str]:
-        """Tray -> its domain in the previous fabric."""
-        return _domains_of(self.previous)
-
-    @cached_property
-    def after(self) -> dict[str, str]:
-        """Tray -> its domain in the next fabric."""
-        return _domains_of(self.fabric)
-
     def trays(self, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds; of any, if none is given."""
         return [change["tray"] for change in self.changes if not kinds or change["kind"] in kinds]
 
     def left(self, domain: str) -> list[str]:
         """The trays that move out of a clique of this domain."""
-        return [tray for tray in self.trays("moved") if self.before.get(tray) == domain]
+        return [tray for tray in self.trays("moved") if self.previous.domain_of.get(tray) == domain]
 
     def entered(self, domain: str, *kinds: str) -> list[str]:
         """The trays with a change of one of these kinds, any if none is given, that are in this domain then."""
-        return [tray for tray in self.trays(*kinds) if self.after.get(tray) == domain]
+        return [tray for tray in self.trays(*kinds) if self.fabric.domain_of.get(tray) == domain]
 
 
 @dataclass(frozen=True)
@@ -167,7 +156,7 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _rotating(step: Step, policy: Policy) -> Iterator[Objection]:
     """A domain of which only a part reports a new cluster UUID."""
-    sizes = Counter(step.after.values())
+    sizes = Counter(step.fabric.domain_of.values())
     for uuid, domain in sorted(set(step.held.values())):
         trays = [tray for tray, row in step.held.items() if row == (uuid, domain)]
         message = (
@@ -213,7 +202,7 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Objection]:
     sizes = dict.fromkeys(step.fabric.domains, policy.expected_trays) if policy.expected_trays else {}
     sizes.update((name, len(trays)) for name, trays in policy.expected.items())
     cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
-    domains = [Counter(domains.values()) for domains in (step.before, step.after)]
+    domains = [Counter(domains.values()) for domains in (step.previous.domain_of, step.fabric.domain_of)]
     for name in natural_sorted(sizes):
         is_clique = name not in step.fabric.domains or (name in policy.expected and name in step.fabric.cliques)
         before, after = (sums[name] for sums in (cliques if is_clique else domains))
@@ -245,7 +234,7 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Objection]:
             "their NVLink switches, or correct expected."
         )
         yield finding("unknown_trays", message, clique=clique), trays
-    before, after = Counter(step.before.values()), Counter(step.after.values())
+    before, after = Counter(step.previous.domain_of.values()), Counter(step.fabric.domain_of.values())
     for name in natural_sorted(after.keys() - policy.expected.keys()) if policy.expected_trays else []:
         if after[name] > max(before[name], policy.expected_trays or 0):
             message = (
@@ -328,7 +317,7 @@ def _other_chassis(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays of one domain in the same slot of a chassis, of which one is new there: one of them reports another's."""
-    entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), step.after
+    entered, domain_of = set(step.trays(*_OF_PLACE, "slot")), step.fabric.domain_of
     slots = equal(
         ((domain_of[name], row.chassis_serial, row.tray_index, row.host_id), name)
         for name, row in step.observed.items()
@@ -345,7 +334,7 @@ def _one_slot(step: Step, policy: Policy) -> Iterator[Objection]:
 
 def _split_per_tray(step: Step, policy: Policy) -> Iterator[Objection]:
     """Trays that enter cliques of their own in a domain that is split per tray, where the site has not decided."""
-    entered, sizes = set(step.trays("placed", "moved")), Counter(step.after.values())
+    entered, sizes = set(step.trays("placed", "moved")), Counter(step.fabric.domain_of.values())
     single = identity.alone(step.fabric, {}, step.unplaced)
     for name in natural_sorted(step.fabric.domains):
         domain = step.fabric.domains[name]
@@ -363,15 +352,10 @@ def _moves(step: Step) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     came: dict[str, set[str]] = defaultdict(set)
     went: dict[str, set[str]] = defaultdict(set)
     # A proposal that a person has edited may lack trays and domains.
-    for tray in step.before.keys() & step.after.keys():
-        came[step.after[tray]].add(step.before[tray])
-        went[step.before[tray]].add(step.after[tray])
+    for tray in step.previous.domain_of.keys() & step.fabric.domain_of.keys():
+        came[step.fabric.domain_of[tray]].add(step.previous.domain_of[tray])
+        went[step.previous.domain_of[tray]].add(step.fabric.domain_of[tray])
     return came, went
-
-
-def _domains_of(fabric: Fabric) -> dict[str, str]:
-    domain_of = {name: clique["domain"] for name, clique in fabric.cliques.items()}
-    return {name: domain_of[tray["clique"]] for name, tray in fabric.trays.items()}
 
 
 def _is_in(observed_at: str | None, oldest: datetime.datetime, newest: datetime.datetime) -> bool:
@@ -398,25 +382,8 @@ def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterato
         yield finding("tray_in_no_cluster", message)
 
 
-def _in_no_group(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    """Slurm aggregates groups only where every block with nodes is in one (blocks_of_group() of slurm/linter.py)."""
-    outside = []
-    clusters: Sequence[str | None] = fabric.slurm_clusters or [None]
-    for cluster in clusters:
-        views = fabric.slurm_blocks(cluster)
-        if any(view.group for view in views):
-            outside += [view.clique for view in views if view.trays and not view.group]
-    if outside:
-        message = (
-            f"Cliques in no group while others have one: {summarize(natural_sorted(set(outside)))}; once they are in "
-            "the fabric file, give them a group (playbook accept, variable edit_groups): until then the playbook slurm "
-            "sets the base block size alone."
-        )
-        yield finding("slurm_blocks_limited", message)
-
-
 def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
-    sizes = Counter(fabric.cliques[tray["clique"]]["domain"] for tray in fabric.trays.values())
+    sizes = Counter(fabric.domain_of.values())
     for name in natural_sorted(fabric.domains):
         expected = fabric.domains[name]["expected_trays"]
         # A domain without any tray is retired, not incomplete.
@@ -487,5 +454,4 @@ _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] =
     _several_chassis,
     _against_expected,
     _in_no_cluster,
-    _in_no_group,
 )

@@ -247,8 +247,8 @@ def _gpus(accepted: Fabric, tray: str) -> list[str]:
 
 def _with_uuids(fabric: Fabric, accepted: Fabric, owners: Owners, reports: Mapping[str, Identity]) -> Fabric:
     uuids = {name: row["cluster_uuid"] for name, row in fabric.domains.items()}
-    domain_of = {name: accepted.cliques[tray["clique"]]["domain"] for name, tray in accepted.trays.items()}
-    found = _recognised(accepted, uuids, domain_of, owners, {name: uuid for name, (uuid, _id) in reports.items()})
+    reported = {name: uuid for name, (uuid, _id) in reports.items()}
+    found = _recognised(accepted, uuids, accepted.domain_of, owners, reported)
     domains = {
         name: cast(Domain, {**fabric.domains[name], "cluster_uuid": uuid})
         for name, uuid in found.items()

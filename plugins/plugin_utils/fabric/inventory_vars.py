@@ -127,18 +127,16 @@ def _add_clusters(result: Plan, fabric: Fabric) -> None:
 
 
 def _add_blocks(result: Plan, fabric: Fabric) -> None:
-    """Move the variable of the block to the trays of each clique that has several blocks."""
+    """Give each clique the block of its trays, or each tray its own where they have several."""
     for clique, names in fabric.members.items():
-        if not fabric.slurm_clusters and "split_blocks" not in fabric.cliques[clique]:
-            continue
-        blocks = [block["name"] if (block := fabric.block_of(name)) else None for name in names]
+        blocks = [block["name"] if (block := fabric.block_of.get(name)) else None for name in names]
         shared = result.groups[f"nvlink_clique_{clique}"].vars
-        if len(set(blocks)) == 1:
-            shared["nvlink_block"] = blocks[0]
-        else:
+        if len(set(blocks)) > 1:
             del shared["nvlink_block"]
             for name, own in zip(names, blocks, strict=True):
                 result.hosts[name]["nvlink_block"] = own
+        elif blocks:
+            shared["nvlink_block"] = blocks[0]
 
 
 def _clique_group(fabric: Fabric, name: str) -> Group:

@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, shortened
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import folded, grouped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import shown
 
 # Fields that a less trusted source may add where the most trusted one has no value. Never the clique: a source that
 # reports none has observed a tray that is not attached.
@@ -33,10 +30,6 @@ _ADDED: tuple[str, ...] = (
     "slurm_cluster",
     "kubernetes_cluster",
 )
-
-
-class MergeError(NvlinkError):
-    """An option about the sources as a whole is invalid."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +64,6 @@ class Merged:
     outage: bool = False
     blocks: tuple[tuple[str, int], ...] = ()
     unclaimed: tuple[tuple[str, int], ...] = ()
-
-
-def percent(option: str, value: Any) -> float:
-    """Convert a percentage from 0 to 100; MergeError if it is invalid."""
-    with contextlib.suppress(TypeError, ValueError):
-        if 0 <= float(value) <= 100:
-            return float(value)
-    raise MergeError(f"{option}: {shown(value)} must be a number from 0 to 100")
 
 
 def merge(

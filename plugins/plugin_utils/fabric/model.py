@@ -9,8 +9,8 @@ TypedDict: one object for each of ten thousand trays would cost more than readin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -157,26 +157,11 @@ class Fabric:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
         """Wrap a checked document; fabric_file.load() checks one."""
-        return cls(
-            document["domains"],
-            document["cliques"],
-            document["trays"],
-            document["overrides"],
-            document.get("clusters", Clusters()),
-            document.get("reserved_blocks", {}),
-        )
+        return cls(**_without_version(document))
 
     def as_dict(self) -> dict[str, Any]:
         """The document of the fabric file; clusters and reserved_blocks are left out when empty."""
-        document = {
-            "schema_version": SCHEMA_VERSION,
-            "domains": self.domains,
-            "cliques": self.cliques,
-            "trays": self.trays,
-            "overrides": self.overrides,
-        }
-        optional = {"clusters": self.clusters, "reserved_blocks": self.reserved_blocks}
-        return {**document, **{key: value for key, value in optional.items() if value}}
+        return _document(self, optional=("clusters", "reserved_blocks"))
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
@@ -185,6 +170,11 @@ class Fabric:
         for name in natural_sorted(self.trays):
             members[self.trays[name]["clique"]].append(name)
         return members
+
+    @cached_property
+    def domain_of(self) -> dict[str, str]:
+        """Tray -> its domain."""
+        return {name: self.cliques[tray["clique"]]["domain"] for name, tray in self.trays.items()}
 
     def trays_of(self, names: str) -> list[str]:
         """The trays of hostlists, clique names and domain names; any other name is that of a new tray."""
@@ -266,20 +256,14 @@ class Fabric:
         row = self.clusters.get("slurm", {}).get(cluster)
         return row.get("reserved_blocks", {}) if row else {}
 
-    def block_of(self, tray: str) -> Block | None:
-        """The block of a tray in its Slurm cluster.
+    @cached_property
+    def block_of(self) -> dict[str, Block]:
+        """Tray -> its block in its Slurm cluster.
 
-        None where there are clusters and the tray is in none, and where its clique is left out of the blocks.
+        Without trays that are in no cluster where there are some, and those whose clique is left out of the blocks.
         """
-        place = self.trays[tray]
-        clusters = self.clusters.get("slurm")
-        if self.is_left_out(place["clique"]) or (clusters and "slurm_cluster" not in place):
-            return None
-        if "block" in place:
-            return {"name": place["block"], "position": self.cliques[place["clique"]]["split_blocks"][place["block"]]}
-        if "slurm_cluster" in place:
-            return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
-        return self.cliques[place["clique"]]["block"]
+        views = [view for cluster in self.slurm_clusters or (None,) for view in self.slurm_blocks(cluster)]
+        return {tray: {"name": view.name, "position": view.position} for view in views for tray in view.trays}
 
     def is_left_out(self, clique: str) -> bool:
         """Whether a clique is left out of the blocks: it has one tray, and its domain the policy leave_out."""
@@ -323,18 +307,11 @@ class State:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> State:
         """Wrap a checked document; fabric_file.load_state() checks one."""
-        acknowledged = document.get("acknowledged", {})
-        return cls(document["trays"], document["findings"], document["written_at"], acknowledged)
+        return cls(**_without_version(document))
 
     def as_dict(self) -> dict[str, Any]:
         """The document of the state file."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "written_at": self.written_at,
-            "trays": self.trays,
-            "findings": self.findings,
-            **({"acknowledged": self.acknowledged} if self.acknowledged else {}),
-        }
+        return _document(self, optional=("acknowledged",))
 
     def fingerprint(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
         """The state without values that differ in each run: observation times and ssh's error texts."""
@@ -344,6 +321,18 @@ class State:
             for name, tray in self.trays.items()
         }
         return trays, self.findings
+
+
+def _document(of: Fabric | State, optional: Collection[str]) -> dict[str, Any]:
+    """The fields as the file has them, with its schema version; optional: those that are left out when empty."""
+    given = {row.name: getattr(of, row.name) for row in fields(of)}
+    kept = {name: value for name, value in given.items() if value or name not in optional}
+    return {"schema_version": SCHEMA_VERSION, **kept}
+
+
+def _without_version(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in a document, which a schema has checked: it has no others."""
+    return {name: value for name, value in document.items() if name != "schema_version"}
 
 
 def _without_message(row: Finding) -> Finding:

@@ -30,7 +30,7 @@ def provisional(observations: Collection[Observation], now: str, groups: Collect
     names = _domain_names({row.identity[0] for row in observations if row.identity})
     policy = Policy(domain_names=names, groups=groups, provisional=True)
     rows = [replace(row, block=None) for row in observations]
-    placed = place(None, None, rows, [row.tray for row in rows], now, policy)
+    placed = place(None, None, rows, now, policy)
     return placed.fabric, placed.state
 
 
@@ -38,7 +38,7 @@ def overlaid(
     fabric: Fabric, state: State | None, observations: Collection[Observation], now: str
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, with the state that is observed now."""
-    placed = place(fabric, state, observations, [row.tray for row in observations], now, Policy())
+    placed = place(fabric, state, observations, now, Policy())
     return fabric, mark_pending(placed.state, placed.fabric, fabric)
 
 

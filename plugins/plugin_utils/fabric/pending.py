@@ -43,7 +43,7 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
 
 def kept_domains(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> set[str]:
     """The domains that differ in the pending proposal in more than their size, where not all trays are targets."""
-    others = {fabric.cliques[tray["clique"]]["domain"] for name, tray in fabric.trays.items() if name not in targets}
+    others = {domain for name, domain in fabric.domain_of.items() if name not in targets}
     decided = {
         name
         for name in fabric.domains.keys() & pending.domains.keys()

@@ -21,7 +21,6 @@ trays, blocks and states (here), gates (gates.py). A step reads the results of t
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +88,6 @@ def place(
     previous: Fabric | None,
     previous_state: State | None,
     observations: Iterable[Observation],
-    targets: Collection[str],
     now: str,
     policy: Policy,
     sources: Merged | None = None,
@@ -97,20 +95,18 @@ def place(
 ) -> Placement:
     """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
-    observations: at most one for each target. A target without one gave no answer; observations of other trays are
-    ignored. now: UTC as in 2026-11-21T05:00:00Z. sources: findings about the sources, for the state, and the blocks of
-    a running Slurm: no other clique gets their names and positions, and those without a known tray stay reserved.
-    accepted: the fabric of the fabric file, where `previous` has changes of a pending proposal too, which the gates
-    check together with those of this run.
+    observations: one for each target of this run, also where it gave no answer. now: UTC as in 2026-11-21T05:00:00Z.
+    sources: findings about the sources, for the state, and the blocks of a running Slurm: no other clique gets their
+    names and positions, and those without a known tray stay reserved. accepted: the fabric of the
+    fabric file, where `previous` has changes of a pending proposal too, which the gates check together with those of
+    this run.
     """
     sources = sources or Merged([], [])
     previous = previous or Fabric()
     accepted = accepted or previous
     identity.check_names(accepted, policy)
-    answers = {observation.tray: observation for observation in observations}
     # Sorted once: all steps process the trays in this order.
-    silent = Observation("", "", reachable=False, problem="no answer in this run")
-    observed = {name: answers.get(name) or replace(silent, tray=name) for name in natural_sorted(targets)}
+    observed = {row.tray: row for row in sorted(observations, key=lambda row: natural_key(row.tray))}
     claimed = identity.collect(previous, observed, policy)
     # A tray that was moved on purpose does not take the name of its clique along.
     unmoved = {name: row for name, row in claimed.trays.items() if name not in policy.moves}
@@ -121,9 +117,16 @@ def place(
     # Trays whose claim has no effect keep their GPUs, which another one may have reported.
     claimed = identity.without_rivals(known, claimed, "discover again when the domain of that one has changed")
     names = identity.assign(known, claimed, policy)
-    networks = addresses.networks(policy.imex_networks)
-    imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, networks)
-    placed = _placed(known, observed, claimed, names, imex, policies, now, policy)
+    imex = addresses.imex_addresses(claimed.trays, names.places, known.trays, policy.networks)
+    # The tray of each claim, then the site's settings of each placed target.
+    placed = _Trays(known, claimed, now)
+    for name, clique in names.places.items():
+        placed.place(name, clique, imex[name])
+    placed.domains = _sized(known, names, placed.trays, policies, policy)
+    for name in observed.keys() & placed.trays.keys():
+        placed.set(name, observed[name])
+    for kind in ("slurm", "kubernetes"):
+        _check_unique_nodes(placed.trays, f"{kind}_node", f"{kind}_cluster")
     fabric, mismatches = _with_blocks(replace(known, overrides=accepted.overrides), observed, names, placed, sources)
     fabric = split.applied(fabric, policy.slurm_topology_split)
     findings = [*claimed.findings, *names.findings, *placed.findings, *mismatches]
@@ -148,33 +151,6 @@ def place(
 
 # The fields of an observation that the site sets.
 _SETTINGS = ("slurm_node", "kubernetes_node", "ansible_host", "slurm_cluster", "kubernetes_cluster")
-
-
-def _placed(
-    previous: Fabric,
-    observed: Mapping[str, Observation],
-    claims: Claims,
-    names: Names,
-    imex: Mapping[str, str | None],
-    policies: Mapping[str, str],
-    now: str,
-    policy: Policy,
-) -> _Trays:
-    """Place or update the tray of every claim, then apply the site's settings of every placed target.
-
-    imex: claimed tray -> address. policies: cluster UUID -> policy of a domain that is split per tray. PlacementError
-    where the site gives two trays one node.
-    """
-    draft = _Trays(previous, claims, now)
-    for name, clique in names.places.items():
-        draft.place(name, clique, imex[name])
-    draft.domains = _sized(previous, names, draft.trays, policies, policy)
-    for name, observation in observed.items():
-        if name in draft.trays:
-            draft.set(name, observation)
-    for kind in ("slurm", "kubernetes"):
-        _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
-    return draft
 
 
 class _Trays:
@@ -279,11 +255,8 @@ def _sized(
 
 def _check_unique_nodes(trays: Mapping[str, Tray], key: str, cluster_key: str) -> None:
     """Raise PlacementError if two trays have the same node name, in the same cluster where there are several."""
-    rows = cast(list[dict[str, Any]], [*trays.values()])
-    if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
-        return
     owners: dict[tuple[str | None, str], str] = {}
-    for name, tray in zip(trays, rows, strict=True):
+    for name, tray in cast(Mapping[str, dict[str, Any]], trays).items():
         node, cluster = tray[key], tray.get(cluster_key)
         owner = owners.setdefault((cluster, node), name)
         if owner != name:
@@ -300,8 +273,6 @@ def _same_hardware(claim: Observation, tray: Tray) -> bool:
 
 Running = tuple[str, int]
 """Name and position of a block of a running Slurm."""
-
-_BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def _with_blocks(
@@ -327,7 +298,7 @@ def _mismatches(fabric: Fabric, observed: Mapping[str, Observation]) -> list[Fin
     """The trays that are in another block in Slurm than in the fabric."""
     findings = []
     for name, observation in observed.items():
-        block = fabric.block_of(name) if observation.block and name in fabric.trays else None
+        block = fabric.block_of.get(name) if observation.block else None
         if observation.block and block and block["name"] != observation.block[0]:
             clique = fabric.trays[name]["clique"]
             what = f"is in block {observation.block[0]} of Slurm, but its clique {clique} has block {block['name']}"
@@ -343,7 +314,7 @@ def _elected(votes: Counter[tuple[str, Running]]) -> dict[str, Running]:
     """
     chosen: dict[str, Running] = {}
     for (clique, block), _trays in votes.most_common():
-        if clique not in chosen and block not in chosen.values() and _BLOCK_NAME.fullmatch(block[0]):
+        if clique not in chosen and block not in chosen.values() and split.BLOCK_NAME.fullmatch(block[0]):
             chosen[clique] = block
     return chosen
 
@@ -375,7 +346,7 @@ class _LiveBlocks:
         self._adopted = {cluster: _elected(of_one) for cluster, of_one in votes.items()}
         # Whose blocks were read is ambiguous where the trays are in several clusters.
         self._split = previous.split_blocks
-        unclaimed = [block for block in sources.unclaimed if _BLOCK_NAME.fullmatch(block[0])]
+        unclaimed = [block for block in sources.unclaimed if split.BLOCK_NAME.fullmatch(block[0])]
         self._unclaimed = dict.fromkeys(self._running, unclaimed) if len(self._running) == 1 else {}
 
     def blocks(

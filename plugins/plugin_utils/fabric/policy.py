@@ -5,37 +5,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import table
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import missing_library, nearest, shown
+
+if TYPE_CHECKING:
+    from netaddr import IPNetwork
 
 # Part of an Ansible group name.
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
-# Gates, each under the code of its finding, that a site may override by naming them.
-GATES = (
-    "moved_percent",
-    "domain_merged",
-    "domain_split",
-    "rotation_in_progress",
-    "clique_shrank",
-    "unknown_trays",
-    "source_too_old",
-    "chassis_changed",
-    "slot_conflict",
-    "domain_uuid_changed",
-    "clique_id_changed",
-    "tray_partitions",
-    "imex_addresses_lost",
-)
+GATES = tuple(table.TABLE[table.GATES, table.ERROR])
+"""Gates, each under the code of its finding, that a site may override by naming them."""
 MAX_AGE = 1_000_000_000
 ASK = "ask"
 
@@ -44,9 +34,17 @@ class PlacementError(NvlinkError):
     """The site's settings are invalid or contradict each other."""
 
 
+def percent(option: str, value: Any) -> float:
+    """Convert a percentage from 0 to 100; PlacementError if it is invalid."""
+    with contextlib.suppress(TypeError, ValueError):
+        if 0 <= float(value) <= 100:
+            return float(value)
+    raise PlacementError(f"{option}: {shown(value)} must be a number from 0 to 100")
+
+
 @dataclass(frozen=True)
 class Policy:
-    """The site's settings for placement; PlacementError or addresses.NetworkError for an invalid one.
+    """The site's settings for placement; PlacementError for an invalid one.
 
     imex_networks: CIDRs for imex_address, the preferred one first.
     domain_names: cluster UUID or chassis serial -> name of the NVLink domain, used at its first discovery.
@@ -80,7 +78,7 @@ class Policy:
     moves: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        addresses.networks(self.imex_networks)
+        _valid = self.networks
         names = [("domain_names", name, f"{name!r} of {key!r}") for key, name in self.domain_names.items()]
         for option, name, which in [*names, *(("expected", name, shown(name)) for name in self.expected)]:
             if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
@@ -89,8 +87,7 @@ class Policy:
                 )
         if self.expected_trays is not None and self.expected_trays < 1:
             raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
-        if not 0 <= self.moved_percent <= 100:
-            raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
+        percent("moved_percent", self.moved_percent)
         if self.max_age is not None and not 0 < self.max_age < MAX_AGE:
             raise PlacementError(
                 f"max_age: {self.max_age:g} must be seconds from 1 to {MAX_AGE}; leave it out to accept any age"
@@ -102,6 +99,28 @@ class Policy:
         if len(self.expected_in) != len(rows):
             tray, name = next((tray, name) for tray, name in rows if self.expected_in[tray] != name)
             raise PlacementError(f"expected: {tray} is listed in {name} and in {self.expected_in[tray]}; list it once")
+
+    @cached_property
+    def networks(self) -> tuple[IPNetwork, ...]:
+        """imex_networks; host bits may be set, as `ip address` prints them."""
+        if not self.imex_networks:
+            return ()
+        # Only where an option names a network: Ansible loads this file on controllers without netaddr, too.
+        try:
+            from netaddr import AddrFormatError, IPNetwork
+        except ImportError:
+            raise PlacementError(f"imex_network: {missing_library('netaddr')}") from None
+        found = []
+        for text in self.imex_networks:
+            try:
+                if "/" not in text:
+                    raise ValueError
+                found.append(IPNetwork(text))
+            except (AddrFormatError, ValueError):
+                raise PlacementError(
+                    f"imex_network: {text!r} is not a network; write it in CIDR notation, such as 198.51.100.0/24"
+                ) from None
+        return tuple(found)
 
     @cached_property
     def expected_in(self) -> dict[str, str]:

@@ -36,8 +36,8 @@ HEADER = ("tray", "from", "to", "why", "gate")
 NONE = "none"
 
 _KEEPS = re.compile(r"^Tray \S+ (keeps its place in \S+|gets no place): ")
-# Nothing else of the run shows that a value has no effect, and with cliques in no group Slurm aggregates none.
-_SHOWN = ("slurm_blocks_limited", "name_conflict", "domain_incomplete", "gpu_missing")
+# Nothing else of the run shows that a value has no effect.
+_SHOWN = ("name_conflict", "domain_incomplete", "gpu_missing")
 _TRAY = re.compile(r"^Tray \S+ ")
 
 

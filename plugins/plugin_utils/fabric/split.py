@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sh
 # Blocks with their trays.
 Parts = Sequence[tuple[str, Sequence[str]]]
 OPTION = "slurm_topology_split"
-_BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def applied(fabric: Fabric, wanted: Mapping[Any, Any] | None) -> Fabric:
@@ -90,7 +90,7 @@ def _named(clique: str, given: Mapping[Any, Any], members: Sequence[str], taken:
     for name, trays in parts.items():
         if not trays:
             raise PlacementError(f"{OPTION}: {shown(name)} of {clique} has no tray; list its trays, or leave it out")
-        if not _BLOCK_NAME.fullmatch(name):
+        if not BLOCK_NAME.fullmatch(name):
             raise PlacementError(f"{OPTION}: {shown(name)} is no block name; use letters, digits, . _ and -")
         if name in taken:
             raise PlacementError(f"{OPTION}: {name} is another block's name; choose another one for {clique}")

@@ -280,7 +280,7 @@ _UNREAD = Symptom("The GPUs of a tray cannot be read, or need an action")
 _FABRIC = Symptom("A GPU is not in the NVLink fabric, or its fabric is degraded", HARDWARE, _SMI)
 _LINKS = Symptom("NVLinks fail, recover or cannot be read", HARDWARE, _DRAIN_LINKS, "switch_side")
 _PLACE = Symptom("The hardware is not where the fabric file has it", FABRIC_FILE, _DISCOVER)
-_GATES = Symptom("discover stops at a gate", FABRIC_FILE, _DISCOVER)
+GATES = Symptom("discover stops at a gate", FABRIC_FILE, _DISCOVER)
 _NAMES = Symptom("A source, a controller or a name in the fabric is wrong")
 _IMEX = Symptom("IMEX is not ready", IMEX, _RUN_IMEX)
 _PEERS = Symptom("Members of an IMEX domain do not connect", IMEX, _RUN_IMEX)
@@ -531,7 +531,7 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "domain_two_chassis": "An NVLink domain spans several chassis, as in NVL36x2; no action needed, unless the site"
         " has no such system",
     },
-    (_GATES, ERROR): {
+    (GATES, ERROR): {
         "chassis_changed": "gate: trays of a known NVLink domain report another chassis, or none reports one that it"
         f" had; check where the trays are installed, {_FABRIC_GATE}",
         "clique_id_changed": "gate: known cliques report other clique IDs, as after their NVLink partitions were"

@@ -148,7 +148,7 @@ def describe(
         nodes = tuple(fabric.trays[tray]["kubernetes_node"] for tray in placed)
         made.append(Members(clique, fabric.clique_text(clique), object_name(name, clique), nodes, min(gpus)))
         for tray in placed:
-            block = fabric.block_of(tray)
+            block = fabric.block_of.get(tray)
             if block is not None:
                 annotations[fabric.trays[tray]["kubernetes_node"]] = f"{TOPOLOGY_NAME}:{block['name']}"
     if not settings.flavor_labels:

@@ -184,7 +184,7 @@ def figure(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[st
             bad_gpus=tuple(sorted(bad_gpus.get(name, ()))),
             # Of a stale tray only: the time of a present one changes with every run.
             last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
-            block=fabric.block_of(name) if entry else None,
+            block=fabric.block_of.get(name),
             place=entry,
             jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
             reason=now.get("reason", ""),

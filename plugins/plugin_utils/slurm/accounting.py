@@ -272,16 +272,13 @@ def account_steps(desired: Iterable[Grant], records: Records, cluster: str) -> l
     return steps
 
 
-def grant_steps(desired: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "+=", cluster) for grant in sorted(desired) if grant not in records.grants]
-
-
-def revoke_steps(revoked: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "-=", cluster) for grant in sorted(revoked) if grant in records.grants]
-
-
 def delete_steps(names: Iterable[str]) -> list[Step]:
     return [Step(f"qos {name}: removed", ("delete", "qos", name)) for name in sorted(names)]
+
+
+def grant_steps(grants: Iterable[Grant], sign: str, cluster: str) -> list[Step]:
+    """Add (sign +=) or revoke (sign -=) grants."""
+    return [_grant(grant, sign, cluster) for grant in sorted(grants)]
 
 
 def _grant(grant: Grant, sign: str, cluster: str) -> Step:

@@ -39,26 +39,22 @@ class Reach:
 class Capacity:
     """The capacity of one Slurm cluster; its name is empty where there is only one.
 
-    working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
-    to use, and whether a job of all trays needs one, empty where neither applies; jobs: what jobs may span with
-    block_sizes, the base first; idle: the idle trays of each block with trays, None where not known. Where Slurm would
-    not load the topology, problem has the reason and both are empty.
+    working: the trays that work now; largest: the most in one block; reaches: by segment, rising; best: that of best();
+    advice: which segment to use, and whether a job of all trays needs one, empty where neither applies; jobs: what jobs
+    may span with block_sizes, the base first; idle: the idle trays of each block with trays, None where not known.
+    Where Slurm would not load the topology, problem has the reason and both are empty.
     """
 
     cluster: str
     working: int
     largest: int
     reaches: tuple[Reach, ...]
+    best: Reach
     advice: str
     jobs: tuple[spans.Span, ...]
     block_sizes: tuple[int, ...]
     problem: str
     idle: Mapping[model.BlockView, int] | None = None
-
-    @property
-    def best(self) -> Reach:
-        """The row of the segment to use: the largest with which jobs use most of the working trays."""
-        return best(self.reaches, self.working)
 
 
 def capacities(
@@ -89,8 +85,9 @@ def capacities(
         # Slurm refuses a larger segment than the base block, or does not keep it.
         segments = [row for row in _segments(len(block.trays) for block in within) if not sizes or row <= sizes[0]]
         reaches = tuple(reach(counts, segment, None if idle is None else idle.values()) for segment in segments)
-        advised = " ".join(filter(None, (advice(reaches, sum(counts)), of_all(jobs, sum(counts)))))
-        found.append(Capacity(name, sum(counts), max(counts), reaches, advised, tuple(jobs), sizes, problem, idle))
+        row = best(reaches, sum(counts))
+        advised = " ".join(filter(None, (advice(row, sum(counts)), of_all(jobs, sum(counts)))))
+        found.append(Capacity(name, sum(counts), max(counts), reaches, row, advised, tuple(jobs), sizes, problem, idle))
     return found
 
 
@@ -106,9 +103,8 @@ def best(reaches: Sequence[Reach], working: int) -> Reach:
     return [row for row in reaches if row.trays >= working * MOST][-1]
 
 
-def advice(reaches: Sequence[Reach], working: int) -> str:
-    """Which segment to use, in a sentence with the numbers of its row; empty where only segments of 1 tray do."""
-    row = best(reaches, working)
+def advice(row: Reach, working: int) -> str:
+    """Which segment to use, in a sentence with the numbers of the best row; empty for segments of 1 tray."""
     if row.segment == 1:
         return ""
     return (

@@ -22,31 +22,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import HEADER, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE, ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed import Observed
 
-# The severity of each other code is error, but for slurm_plugin_missing: a topology.conf that no plugin reads yet is
-# harmless, and must exist before the plugin is set.
-HARMLESS = frozenset(
-    {
-        "release_old",
-        "slurm_blocks_limited",
-        "slurm_clique_above_base",
-        "slurm_conf_advice",
-        "slurm_conf_note",
-        "slurm_gate_overridden",
-        "slurm_node_unknown",
-        "slurm_plugin_missing",
-        "slurm_rehearsal_job",
-        "slurm_rehearsal_skipped",
-        "tray_unplaced",
-    }
-)
-"""The codes of findings that let an apply of topology or tiers continue; every other one stops it."""
+# An error that lets an apply continue: a topology.conf that no plugin reads yet is harmless, and must exist before the
+# plugin is set.
+NOT_READ_YET = "slurm_plugin_missing"
 
 
 def stopping(findings: Iterable[HostFinding]) -> list[HostFinding]:
-    """The findings that stop the apply."""
-    return [found for found in findings if found["code"] not in HARMLESS]
+    """The findings that stop an apply of topology or tiers: errors."""
+    return [row for row in findings if row["code"] != NOT_READ_YET and CATALOGUE[row["code"]].severity == ERROR]
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,13 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import limits
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import segment_limit
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import CONF, FILE_NAMES, YAML, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
+    CONF,
+    FILE_NAMES,
+    YAML,
+    SlurmError,
+    documents,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import from_shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import linter, settings, topology_files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.node_states import text
@@ -20,8 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.observed im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.planning import candidate, expected, same_named
 
 
-def report(observed: Observed, name: str, owner: str | None = None) -> dict[str, Any]:
-    """The result of slurm_topology_info.
+def report(observed: Observed, name: str, owner: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result of slurm_topology_info, and what runs for the step ask, as of live_jobs.report().
 
     owner: `collection` or `other`, which program is meant to write the topology file; None where nobody decided.
     """
@@ -65,7 +71,8 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
         "left_out": topology_files.left_out(observed.file or ""),
     }
     base = sizes[0] if sizes else 0
-    return {
+    running = documents([replace(topology, block_sizes=sizes)] if topology else [])
+    result = {
         "version": observed.version_text,
         "cluster": observed.config.get("clustername", "") or None,
         "plugin": observed.plugin,
@@ -76,3 +83,4 @@ def report(observed: Observed, name: str, owner: str | None = None) -> dict[str,
         "segment_max": segment_limit(observed.version, base) if base else None,
         "findings": findings,
     }
+    return result, {"topology": running, "style": observed.style, "version": observed.version_text}

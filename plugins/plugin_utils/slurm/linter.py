@@ -71,15 +71,11 @@ class Candidate:
     made: tuple[Topology, ...] = ()
     node_rank: bool = False
     power_saving: bool = True
-    counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     def known(self, block: Block) -> int:
         """How many of a block's nodes Slurm knows: the number that slurmctld compares with the base size (24.11.5)."""
-        if self.known_nodes is None:
-            return len(set(block.nodes))
-        if block.name not in self.counts:
-            self.counts[block.name] = len(self.known_nodes.intersection(block.nodes))
-        return self.counts[block.name]
+        nodes = set(block.nodes)
+        return len(nodes if self.known_nodes is None else nodes & self.known_nodes)
 
     @cached_property
     def units(self) -> dict[str, frozenset[str] | None]:

@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.node_names import NodeNames, of_slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import MAIN
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder import PREVIOUS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
     CONF,
@@ -32,7 +33,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.co
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import limited_memory
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import topology_files
 
-_PREVIOUS = ".previous"
 MAX_MEMORY = 256 * 1024 * 1024
 
 
@@ -183,7 +183,7 @@ class Observed:
     def replaced(self) -> list[Topology]:
         """The topologies of the file that the last apply has replaced; none where it cannot be read."""
         try:
-            return topology_files.parse(self.texts.get(FILE_NAMES[self.style] + _PREVIOUS, ""), self.style)
+            return topology_files.parse(self.texts.get(FILE_NAMES[self.style] + PREVIOUS, ""), self.style)
         except SlurmError:
             return []
 

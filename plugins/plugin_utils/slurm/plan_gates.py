@@ -13,8 +13,8 @@ A gate is one function and a row of the table; its name is the code of its findi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import live as live_changes
@@ -33,19 +33,19 @@ TREE = "the tree of topology.conf"
 class Step:
     """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running.
 
-    default: the cluster's default topology now (empty: none) and as planned. sizes: the block sizes that the site has
-    set in the file (empty: none) and the planned ones. split: node -> its clique, where that has several blocks.
+    bases: the base block size now and as planned; 0 where none of the two is compared. default: the cluster's default
+    topology now (empty: none) and as planned. sizes: the block sizes that the site has set in the file (empty: none)
+    and the planned ones. split: node -> its clique, where that has several blocks.
     """
 
     live: dict[str, frozenset[str]]
     planned: dict[str, frozenset[str]]
-    placed: frozenset[str] = field(default=frozenset())
-    running: frozenset[str] = field(default=frozenset())
-    live_changes: str = ""
-    bases: tuple[int, int] = (0, 0)
-    default: tuple[str, str] = ("", "")
-    sizes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    split: dict[str, str] = field(default_factory=dict)
+    placed: frozenset[str]
+    running: frozenset[str]
+    bases: tuple[int, int]
+    default: tuple[str, str]
+    sizes: tuple[tuple[int, ...], tuple[int, ...]]
+    split: dict[str, str]
 
     def lost(self, block: str) -> list[str]:
         """The nodes of a running block that would be in no block."""
@@ -93,25 +93,27 @@ def check(
     after = {block.name: frozenset(block.nodes) for block in planned.blocks}
     placed, running = (frozenset[str]().union(*blocks.values()) for blocks in (after, before))
     split = {node: block.clique for block in planned.blocks if block.clique for node in block.nodes}
-    step = Step(before, after, placed, running, default=default, sizes=(sizes, planned.block_sizes), split=split)
+    bases = (0, 0)
     if base and live and live.block_sizes and planned.block_sizes:
-        step = replace(step, bases=(live.block_sizes[0], planned.block_sizes[0]))
-    return _findings(step, override)
+        bases = (live.block_sizes[0], planned.block_sizes[0])
+    step = Step(before, after, placed, running, bases, default, (sizes, planned.block_sizes), split)
+    found = {name: what for name, gate in _GATES.items() if (what := "; ".join(gate(step)))}
+    return _findings(found, override, default[0])
 
 
 def check_live(undone: str, override: Collection[str]) -> list[HostFinding]:
     """The finding of what a reconfigure would undo, as live.sentence() has it; none where it is empty."""
-    return _findings(Step({}, {}, live_changes=undone), override)
+    return _findings({live_changes.GATE: undone} if undone else {}, override)
 
 
-def _findings(step: Step, override: Collection[str]) -> list[HostFinding]:
-    found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
+def _findings(found: Mapping[str, str], override: Collection[str], default: str = "") -> list[HostFinding]:
+    """found: gate -> its objection. default: the cluster's default topology now."""
     names = ",".join(sorted({*found, *override} & set(GATES)))
-    case = "default" if set(found) == {DEFAULT} and step.default[0] != TREE else "gate"
+    case = "default" if set(found) == {DEFAULT} and default != TREE else "gate"
     return [
         host_finding("slurm_gate_overridden", "gate", gate=name, what=what)
         if name in override
-        else host_finding(name, case, what=what, gates=names, default=step.default[0])
+        else host_finding(name, case, what=what, gates=names, default=default)
         for name, what in found.items()
     ]
 
@@ -155,11 +157,6 @@ def _base_shrinks(step: Step) -> Iterator[str]:
         )
 
 
-def _live_changes(step: Step) -> Iterator[str]:
-    if step.live_changes:
-        yield step.live_changes
-
-
 def _default_changes(step: Step) -> Iterator[str]:
     before, after = step.default
     if before and before != after:
@@ -180,12 +177,13 @@ def _unplaced(nodes: list[str]) -> str:
     return f", and {names(nodes, MAX_HOSTLIST)} would be in no block" if nodes else ""
 
 
-GATES = {
+_GATES = {
     "block_vanishes": _vanishes,
     "block_shrinks": _shrinks,
     "nodes_lose_block": _lose_block,
     "base_shrinks": _base_shrinks,
-    live_changes.GATE: _live_changes,
     DEFAULT: _default_changes,
     "block_sizes_change": _sizes_change,
 }
+GATES = (*_GATES, live_changes.GATE)
+"""The names of all gates."""

@@ -259,7 +259,7 @@ def plan(observed: Observed, desired: DesiredState) -> Plan:
     topologies = [*others[:number], topology, *others[number:]]
     writes: dict[str, str] = {}
     includes = ""
-    same = _same(written, topologies)
+    same = topology_files.same(written, topologies)
     if not same or own != observed.named() or not (observed.file or "").startswith(HEADER):
         former = topology_files.former_default(observed.file or "") or _default(written)
         # Ours is no topology of the site.
@@ -411,10 +411,6 @@ def _jobs(plan: Plan) -> None:
 
 def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:
     return next((known for known in topologies if known.name == name and known.kind == "block"), None)
-
-
-def _same(written: Sequence[Topology], topologies: Sequence[Topology]) -> bool:
-    return [known.fingerprint() for known in written] == [known.fingerprint() for known in topologies]
 
 
 def _managed(observed: Observed, needed: Mapping[str, str], given: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.run import site_variables
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import changes
 
 MAX_WARNINGS = 20
 """The number of findings that are printed as warnings; all of them are in the result's findings."""
@@ -23,8 +22,6 @@ def report(result: Result) -> Result:
         found = result.get("findings", [])
         warnings = [row["message"] for row in found if row["severity"] == WARNING][:MAX_WARNINGS]
         errors = [row["message"] for row in found if row["severity"] == ERROR]
-        # They have stopped the apply, whatever their severity is.
-        errors = errors or [row["message"] for row in found if row["code"] not in changes.HARMLESS]
         if errors:
             result.update(failed=True, msg=site_variables.joined(errors))
         if warnings:

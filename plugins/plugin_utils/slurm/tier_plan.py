@@ -152,7 +152,7 @@ def _accounting(made: TierPlan, written: Written, create_accounts: bool) -> None
     )
     if create_accounts:
         made.before += accounting.account_steps(desired.grants, records, cluster)
-    made.before += accounting.grant_steps(desired.grants, records, cluster)
+    made.before += accounting.grant_steps({*desired.grants} - records.grants, "+=", cluster)
     dropped = own - {qos.name for qos in desired.qos}
     for name in sorted(dropped):
         user = _user_of(observed, name)
@@ -160,7 +160,7 @@ def _accounting(made: TierPlan, written: Written, create_accounts: bool) -> None
             dropped.remove(name)
             made.findings.append(host_finding("slurm_conf_advice", "qos_named", qos=name, partition=user))
     revoked = {grant for grant in written.grants - set(desired.grants) if grant.qos not in dropped}
-    made.after = accounting.revoke_steps(revoked, records, cluster) + accounting.delete_steps(dropped)
+    made.after = accounting.grant_steps(revoked & records.grants, "-=", cluster) + accounting.delete_steps(dropped)
 
 
 def _user_of(observed: Observed, qos: str) -> str:

@@ -48,11 +48,8 @@ def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = (), 
     """
     if style == YAML:
         return render_yaml(topologies, own, old, former)
-    return render_conf(topologies[0], own)
-
-
-def render_conf(topology: Topology, left_out: Sequence[str] = ()) -> str:
-    lines = [HEADER, *([_LEFT_OUT + json.dumps(list(left_out))] if left_out else [])]
+    topology = topologies[0]
+    lines = [HEADER, *([_LEFT_OUT + json.dumps(list(own))] if own else [])]
     for block in topology.blocks:
         hostlist = block.hostlist()
         lines.append(f"BlockName={block.name} Nodes={hostlist}" if hostlist else f"BlockName={block.name}")
@@ -100,8 +97,12 @@ def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = (), old: st
             lines += [*(_comments(part.lines) if part is not None else []), *_yaml_lines(topology)]
     text = "\n".join(lines) + "\n"
     # What a reader of the new text gets decides, whatever the old text was.
-    same = not old or [one.fingerprint() for one in parse_yaml(text)] == [one.fingerprint() for one in topologies]
-    return text if same else render_yaml(topologies, own, former=former)
+    return text if not old or same(parse_yaml(text), topologies) else render_yaml(topologies, own, former=former)
+
+
+def same(some: Sequence[Topology], others: Sequence[Topology]) -> bool:
+    """Whether Slurm takes both for equal."""
+    return [one.fingerprint() for one in some] == [one.fingerprint() for one in others]
 
 
 def _yaml_lines(topology: Topology) -> list[str]:

@@ -80,7 +80,7 @@ def test_a_bundle_is_read_alike_by_both_backends_and_placed(path: Path | None, g
         for text in bundle.imex_answers(texts).values():
             if text.lstrip().startswith("{"):
                 assert all(status.parse_domain(text, int(number)).own for number in json.loads(text)["nodes"])
-    fabric = place(None, None, observed, [one.tray for one in observed], NOW, Policy()).fabric
+    fabric = place(None, None, observed, NOW, Policy()).fabric
     fabric_file.check(fabric.as_dict(), "fabric.json")
     cliques = {name: row["clique"] for name, row in fabric.trays.items()}
     assert set(cliques) == set(expected)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, scontrol
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -42,7 +43,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.r
     rehearse,
     shown_nodes,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Seconds that one question may take; sbatch itself waits for MessageTimeout.
@@ -95,27 +96,19 @@ class Answers:
         return {**asdict(self), "seconds": round(self.seconds, 2)}
 
 
-def report(slurm: Slurm, conf_dir: str, info: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-    """Ask for at most ``seconds``. info: the result of topology.info.report(). None without a block topology."""
+def report(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any] | None:
+    """Ask for at most ``seconds`` of the change. None without a block topology.
+
+    change: topology, that runs, in the form of topology.yaml; style of its file; version; seconds.
+    """
     started = time.monotonic()
-    shown = info["topology"]
-    if not shown:
+    topologies = scontrol.topologies_of(change["topology"])
+    if not topologies:
         return None
-    topology = Topology(
-        shown["name"],
-        cluster_default=shown["cluster_default"],
-        blocks=tuple(Block(row["name"], tuple(row["nodes"])) for row in shown["blocks"]),
-        block_sizes=tuple(shown["block_sizes"]),
-    )
-    style = scontrol.YAML if info["file"]["path"].endswith(scontrol.FILE_NAMES[scontrol.YAML]) else scontrol.CONF
     answers = Answers()
     try:
-        _ask(
-            slurm,
-            Candidate(conf_dir, topology, rules.parse_version(info["version"]), style),
-            answers,
-            started + seconds,
-        )
+        candidate = Candidate(conf_dir, topologies[0], rules.parse_version(change["version"]), change["style"])
+        _ask(slurm, candidate, answers, started + change["seconds"])
     except SlurmError as error:
         answers.why = str(error).rstrip(".")
     answers.seconds = time.monotonic() - started

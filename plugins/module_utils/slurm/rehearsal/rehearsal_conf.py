@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, scontrol, syntax
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, sandbox_slurmctld, scontrol, syntax
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
@@ -25,13 +25,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_KEPT = _words(
-    """
-    clustername selecttype selecttypeparameters topologyplugin topologyparam grestypes schedulertype
-    schedulerparameters maxnodecount defmempernode defmempercpu defmempergpu defcpupergpu maxmempernode
-    maxmempercpu jobdefaults plugindir
-    """
-)
+_KEPT = _words(f"schedulertype schedulerparameters {sandbox_slurmctld.KEPT}")
 # Every tray is up, without a slurmd.
 _NOT_OF_NODES = _words("state reason nodeaddr nodehostname port bcastaddr")
 # Every partition is up for the test jobs, and what needs further settings has no effect on an empty cluster.

@@ -13,7 +13,6 @@ there.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Iterable, Mapping
@@ -63,8 +62,7 @@ def texts(conf_dir: str, names: Iterable[str]) -> dict[str, str]:
 
 def checksums(conf_dir: str, names: Iterable[str]) -> dict[str, str]:
     """Name -> SHA-256 of these files; empty where there is none."""
-    found = {name: host.read(os.path.join(conf_dir, name)) for name in names}
-    return {name: "" if data is None else hashlib.sha256(data).hexdigest() for name, data in found.items()}
+    return {name: conf_folder.checksum(os.path.join(conf_dir, name)) for name in names}
 
 
 def rows(slurm: Slurm, conf_dir: str, change: Arguments) -> dict[str, Any]:

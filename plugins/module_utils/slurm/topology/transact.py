@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf_folder
     PREVIOUS,
     REMOVED,
     Checksums,
+    Outdated,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import (
@@ -35,15 +36,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.co
     Running,
     are_apart,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import checksums
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 INCLUDES = (INCLUDE_NAME, TIERS_NAME)
-
-
-class Outdated(SlurmError):
-    """The files or what runs are no longer those from which the change was planned: survey and plan again."""
 
 
 def writes(conf_dir: str, change: Arguments) -> dict[str, bytes | None]:
@@ -89,12 +85,12 @@ def _included(line: bytes) -> str:
     return os.path.basename(syntax.include_of(line.decode("utf-8", "replace").strip()))
 
 
-def require_unchanged(conf_dir: str, known: Arguments) -> None:
-    """Outdated where a file is not the one of the survey; known: name -> SHA-256."""
-    now = checksums(conf_dir, known)
-    changed = [name for name in known if now[name] != known[name]]
-    if changed:
-        raise Outdated(CHANGED.format(os.path.join(conf_dir, changed[0])))
+def require_unchanged(conf_dir: str, surveyed: Arguments, known: Checksums) -> None:
+    """Outdated where a file is not the one of the survey; surveyed: name -> SHA-256. known: those of the folder now."""
+    for name, checksum in surveyed.items():
+        path = os.path.join(conf_dir, name)
+        if known.get(path, "") != checksum:
+            raise Outdated(CHANGED.format(path))
 
 
 def apply(slurm: Slurm, conf_dir: str, change: Arguments, files: Mapping[str, bytes | None], known: Checksums) -> bool:

@@ -151,12 +151,15 @@ def test_an_odd_answer_of_the_host_is_one_sentence(
     assert re.match(expected, result["msg"])
 
 
-def test_a_stop_fails_whatever_the_severity_of_its_finding_is(run_action: Any, answer: Any, tmp_path: Path) -> None:
-    # A warning, and no harmless one.
-    found = {"code": "gpu_missing", "message": "x"}
-    asked = answer(survey={"survey": SURVEY}, rehearse={"findings": [found]})
+@pytest.mark.parametrize(("code", "stops"), [("slurm_rehearsal_refused", True), ("slurm_rehearsal_job", False)])
+def test_an_error_of_the_host_stops_an_apply_and_a_warning_does_not(
+    run_action: Any, answer: Any, tmp_path: Path, code: str, stops: bool
+) -> None:
+    found = {"code": code, "message": "x"}
+    asked = answer(survey={"survey": SURVEY}, rehearse={"findings": [found]}, transact={"changed": True})
     result = run_action(TopologyAction, fabric_file=clustered(tmp_path))
-    assert (result["failed"], result["msg"], len(asked)) == (True, "x", 2)
+    assert (bool(result.get("failed")), result.get("msg") == "x", len(asked)) == (stops, stops, 2 if stops else 3)
+    assert ("x" in result.get("warnings", [])) is not stops
 
 
 RED, CLEAN = "\x1b[31mbad", " [31mbad"

@@ -178,7 +178,7 @@ def test_what_another_run_has_loaded_since_the_survey_is_not_loaded_again(tmp_pa
         "excludes": [],
         "override": "",
     }
-    with pytest.raises(transact.Outdated, match="Another run has changed slurmctld"):
+    with pytest.raises(conf_folder.Outdated, match="Another run has changed slurmctld"):
         transact.apply(slurm, str(tmp_path), change, {}, {})
 
 
@@ -222,9 +222,9 @@ def test_a_file_that_changes_while_it_is_surveyed_is_not_removed(
         slurm_host.run(params)
     (tmp_path / "topology.yaml").unlink(missing_ok=True)
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
-    known = slurm_host.run(params)["survey"]["checksums"]
-    with pytest.raises(transact.Outdated):
-        transact.require_unchanged(str(tmp_path), known)
+    surveyed = slurm_host.run(params)["survey"]["checksums"]
+    with pytest.raises(conf_folder.Outdated):
+        transact.require_unchanged(str(tmp_path), surveyed, conf_folder.checksums(str(tmp_path)))
 
 
 def test_a_comment_that_is_not_in_utf_8_stays_and_stops_a_removal(tmp_path: Path) -> None:

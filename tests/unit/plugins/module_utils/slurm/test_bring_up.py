@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, keys, slurmd_host, standby
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    cluster,
+    conf_folder,
+    keys,
+    slurmd_host,
+    standby,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import FakeSlurm, programs
 
@@ -53,7 +59,7 @@ def test_node_lines_of_a_concurrent_run_are_not_lost(tmp_path: Path) -> None:
     write(tmp_path, {cluster.NODES: AFTER[cluster.NODES]})
     late = options(tmp_path, AFTER)
     write(tmp_path, {cluster.NODES: BEFORE[cluster.NODES]})
-    with pytest.raises(cluster.Outdated, match="was changed by another run meanwhile"):
+    with pytest.raises(conf_folder.Outdated, match="was changed by another run meanwhile"):
         cluster.apply(Host(check=False), late)
     assert cluster.present(str(tmp_path)) == {cluster.NODES: BEFORE[cluster.NODES]}
 

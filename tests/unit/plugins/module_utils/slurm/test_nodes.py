@@ -130,6 +130,22 @@ def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
     assert outcome.changes == []
 
 
+@pytest.mark.parametrize("of_test", [True, False], ids=["test", "spares"])
+def test_a_reservation_for_which_slurmctld_does_not_answer_is_deleted(programs: Programs, of_test: bool) -> None:
+    """slurmctld may have created it."""
+    programs.nodes(state="IDLE+DRAIN" if of_test else "IDLE")
+    answers = f'*"show nodes"*) cat {programs.folder}/nodes;; create*) exec sleep 60;;'
+    hangs = f'echo "$*" >> {programs.called}\ncase "$*" in {answers} esac'
+    slurm = slurm_fake.programs(programs.folder, 1, scontrol=hangs)
+    tested = functools.partial(nodes.resume, slurm, NAMES[:2], WHY, nodes.Test(("true",)), check=False)
+    kept = functools.partial(spares.keep, slurm, {"r01": NAMES}, 16, "root")
+    with pytest.raises(SlurmError, match=r"^The reservation .*\(no answer in time\)"):
+        (tested if of_test else kept)()
+    created, gone = programs.updates[-2:]
+    name = created.split()[2]
+    assert (created.split()[:2], gone) == (["create", "reservation"], f"delete {name}")
+
+
 class Together(Programs):
     """Two trays of the rack return; t01 and t02 are drained, t03 and t04 are idle, t05 is busy, t06 is a spare."""
 
@@ -151,8 +167,8 @@ class Together(Programs):
         slurm_fake.programs(folder, scontrol=scontrol, srun=called, scancel=f'echo "scancel $*" >> {self.called}')
 
     def resume(self, timeout: float = 10, trays: int = 2) -> tuple[nodes.Outcome, list[str]]:
-        together = clique_test.CliqueTest(nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
-        test = nodes.Test((), timeout=timeout, together=together.run)
+        together = functools.partial(clique_test.run, nodes.Test(("bandwidth",), "op", timeout), self.CLIQUES)
+        test = nodes.Test((), timeout=timeout, together=together)
         outcome = nodes.resume(Slurm(str(self.folder), self.patience), NAMES[:trays], WHY, test, check=False)
         return outcome, [line for line in self.updates if "show" not in line]
 

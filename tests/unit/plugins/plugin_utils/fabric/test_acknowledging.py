@@ -63,5 +63,5 @@ def test_an_entry_is_set_once_and_cleared_for_its_tray_alone(tmp_path: Path) -> 
 
 def test_a_discovery_and_an_edit_keep_it() -> None:
     before = State(acknowledged={"t1": ENTRY, "t2": ENTRY})
-    assert place(None, before, [], [], "2026-11-28T12:00:00Z", Policy()).state.acknowledged == before.acknowledged
+    assert place(None, before, [], "2026-11-28T12:00:00Z", Policy()).state.acknowledged == before.acknowledged
     assert editing.of_state(before, {"t1": "t9"}, ["t2"]).acknowledged == {"t9": ENTRY}

@@ -5,36 +5,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, gates
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import plan_gates as slurm_gates
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import NOW, Site
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric.test_placement import Site
 
 
 def test_every_gate_is_in_the_catalogue_as_one() -> None:
     """Those of discovery and those of a running slurmctld's blocks."""
     assert {code for code, row in CATALOGUE.items() if row.sentence[:6] == "gate: "} == {*GATES, *slurm_gates.GATES}
-
-
-def test_cliques_that_slurm_cannot_aggregate_for_want_of_a_group_are_named() -> None:
-    """In each Slurm cluster by itself, as its blocks are written; cliques without trays need no group."""
-    of = editing.group(fabrics.fabric(racks=4, trays=2, split=()), {"east": ["r01", "r02"]})
-    own = {name: clique["block"] for name, clique in of.cliques.items()}
-    where = {"r01": "alps", "r02": "jura", "r03": "jura"}
-    trays: Any = {name: row for name, row in of.trays.items() if row["clique"] in where}
-    clustered: Any = {name: {**row, "slurm_cluster": where[row["clique"]]} for name, row in trays.items()}
-    clusters: Any = {"slurm": {"alps": {"blocks": own}, "jura": {"blocks": own}}}
-    for found in (replace(of, trays=trays), replace(of, trays=clustered, clusters=clusters)):
-        rows = gates.check(gates.Step(found, found, [], NOW), Policy()).findings
-        messages = [row["message"].partition(";")[0] for row in rows if row["code"] == "slurm_blocks_limited"]
-        assert messages == ["Cliques in no group while others have one: r03"]
 
 
 @pytest.mark.parametrize(

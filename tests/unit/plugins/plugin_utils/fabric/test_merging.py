@@ -7,14 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
-    Answer,
-    Merged,
-    MergeError,
-    merge,
-    percent,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, Merged, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, percent
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from hypothesis import given
@@ -182,5 +177,5 @@ def test_an_outage_is_an_error_unless_the_fabric_file_is_a_source(
 
 @pytest.mark.parametrize("value", [-1, 101, "many", None, float("nan")])
 def test_an_invalid_percentage_is_an_error(value: object) -> None:
-    with pytest.raises(MergeError, match=r"^min_answer: .* must be a number from 0 to 100$"):
+    with pytest.raises(PlacementError, match=r"^min_answer: .* must be a number from 0 to 100$"):
         percent("min_answer", value)

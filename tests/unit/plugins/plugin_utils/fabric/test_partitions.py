@@ -94,7 +94,7 @@ def test_leave_out_leaves_them_out_of_the_blocks_until_they_join_again() -> None
     placement = site.discover()
     assert placement.objections == []
     assert in_blocks(site) == {**before, "r01": WHOLE}
-    assert [placement.fabric.block_of(name) for name in SPLIT] == [None] * len(SPLIT)
+    assert [placement.fabric.block_of.get(name) for name in SPLIT] == [None] * len(SPLIT)
     hosts = plan(placement.fabric, placement.state)
     assert len(hosts.hosts) == 36
     assert hosts.groups[f"nvlink_clique_{site.clique_of(SPLIT[0])}"].vars["nvlink_block"] is None

@@ -59,7 +59,8 @@ class Site:
     def discover(self, targets: Collection[str] | None = None, now: str = NOW) -> Placement:
         """Place and accept."""
         targets = self.facts if targets is None else targets
-        placement = place(self.fabric, self.state, self.observations(), targets, now, self.policy)
+        observed = [row for row in self.observations() if row.tray in targets]
+        placement = place(self.fabric, self.state, observed, now, self.policy)
         fabric_file.check(placement.fabric.as_dict(), "fabric.json")
         self.fabric, self.state = placement.fabric, placement.state
         return placement
@@ -168,14 +169,6 @@ def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     assert [row["message"] for row in tray["findings"]] == [
         "Tray r01t02 keeps its place in r01: no route to host; bring it back and discover again."
     ]
-
-
-def test_a_target_without_an_observation_is_stale() -> None:
-    site = Site()
-    site.discover()
-    del site.facts["r01t01"]
-    site.discover(targets=["r01t01", "r01t02"])
-    assert (site.state_of("r01t01"), site.state_of("r01t02")) == ("stale", "present")
 
 
 def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
@@ -485,7 +478,7 @@ def test_trays_that_a_person_places_or_removes_are_stale_or_dropped_until_they_a
     placed: Any = {**site.fabric.trays, "r01t01": {**site.fabric.trays["r01t02"], **own}}
     del placed["r01t03"]
     site.fabric = replace(site.fabric, trays=placed)
-    again = place(site.fabric, site.state, site.observations()[1:2], ["r01t02"], NOW, Policy()).state.trays
+    again = place(site.fabric, site.state, site.observations()[1:2], NOW, Policy()).state.trays
     assert (again["r01t01"]["state"], "r01t03" in again) == ("stale", False)
 
 
@@ -503,7 +496,7 @@ def test_a_source_without_gpus_places_a_tray_and_the_gpus_are_added_later() -> N
 
     def label(clique_id: int) -> Placement:
         reported = [labelled("r01t01", uuid, clique_id)]
-        placement = place(site.fabric, site.state, reported, ["r01t01"], LATER, Policy())
+        placement = place(site.fabric, site.state, reported, LATER, Policy())
         fabric_file.check(placement.fabric.as_dict(), "fabric.json")
         assert placement.state.trays["r01t01"]["state"] == "present"
         return placement
@@ -538,7 +531,7 @@ def test_a_new_tray_that_hangs_is_shown_and_a_host_without_a_driver_is_no_tray(
 ) -> None:
     result = {"code": code, "severity": severity, "message": "m.", "tray": "new", "gpu": None}
     observed = Observation("new", "ssh", observed_at=NOW, findings=(result,))
-    placement = place(None, None, [observed], ["new"], NOW, Policy())
+    placement = place(None, None, [observed], NOW, Policy())
     found = placement.state.trays.get("new")
     assert (found and found["state"]) == state
     assert ("not_a_tray" in codes(placement, "new")) is (state is None)

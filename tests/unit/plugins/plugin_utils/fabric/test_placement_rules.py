@@ -157,11 +157,11 @@ def lived(history: History) -> Iterator[Run]:
             happen(trays, faults, *event)
         observations = [replace(trays[name], **FAULTS[faults[name]]) for name in asked]
         try:
-            placement = place(fabric, state, observations, asked, NOW, policy)
+            placement = place(fabric, state, observations, NOW, policy)
         except PlacementError:
             # The domain of r02 has another name.
             policy = replace(policy, expected={})
-            placement = place(fabric, state, observations, asked, NOW, policy)
+            placement = place(fabric, state, observations, NOW, policy)
         run = Run(fabric, state, observations, asked, policy, placement)
         yield run
         fabric, state = run.after, placement.state
@@ -243,7 +243,7 @@ def each_tray_is_in_the_clusters_of_the_site_and_in_one_block(run: Run) -> None:
 
 def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
     strict = replace(run.policy, override=[])
-    arguments = (run.before, run.state, run.observations, run.targets, NOW)
+    arguments = (run.before, run.state, run.observations, NOW)
     objecting = place(*arguments, strict)
     for row in objecting.objections:
         named = place(*arguments, replace(strict, override=[row["code"]]))
@@ -256,7 +256,7 @@ def every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
 
 
 def a_second_run_changes_nothing(run: Run) -> None:
-    arguments = (run.observations[::-1], run.targets[::-1], NOW, run.policy)
+    arguments = (run.observations[::-1], NOW, run.policy)
     assert place(run.before, run.state, *arguments) == run.placement, "the order of answers does not matter"
     again = place(run.after, run.placement.state, *arguments)
     assert again.changes == []

@@ -56,8 +56,8 @@ def test_sizes_take_the_trays_in_the_order_of_their_names() -> None:
     made = written(applied(WHOLE, {"r01": [14, 4]}))
     assert in_blocks(made) == {"r01": (0, 14), "r02": (1, 18), "r01-2": (2, 4)}
     assert [name for name, row in made.trays.items() if "block" in row] == R01[14:]
-    assert made.block_of("r01t14") == {"name": "r01", "position": 0}
-    assert made.block_of("r01t15") == {"name": "r01-2", "position": 2}
+    assert made.block_of.get("r01t14") == {"name": "r01", "position": 0}
+    assert made.block_of.get("r01t15") == {"name": "r01-2", "position": 2}
     # The clique stays: its trays, its identity and with these IMEX and the label.
     assert made.members == WHOLE.members
     assert made.clique_text("r01") == WHOLE.clique_text("r01")
@@ -145,7 +145,7 @@ def test_each_tray_is_in_one_block_and_names_are_given_once(history: list[Any]) 
             given_to = view.position, view.clique
             assert given_once.setdefault(view.name, given_to) == given_to, "a name or position was given again"
             for tray in view.trays:
-                assert made.block_of(tray) == {"name": view.name, "position": view.position}
+                assert made.block_of.get(tray) == {"name": view.name, "position": view.position}
         assert given_once.keys() == {view.name for view in views}, "a block was dropped"
         positions = [view.position for view in views]
         assert positions == sorted(set(positions))
@@ -245,7 +245,7 @@ def test_several_slurm_clusters_share_a_clique_that_is_split() -> None:
     hosts = plan(fabric, None).hosts
     assert [hosts[f"r01t0{tray}"]["nvlink_block"] for tray in (1, 2, 3, 4)] == ["r01", "r01", "r01-2", "r01-2"]
     site.site["r01t04"] = {"slurm_cluster": ""}
-    assert site.discover().fabric.block_of("r01t04") is None
+    assert site.discover().fabric.block_of.get("r01t04") is None
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class Rack:
             if tray not in self.down
         ]
         policy = Policy(override=GATES)
-        return place(self.fabric, None, observations, [row.tray for row in observations], NOW, policy).fabric
+        return place(self.fabric, None, observations, NOW, policy).fabric
 
     def apply(self, plan: Plan) -> None:
         """The calls of a plan, each of which a switch may refuse."""

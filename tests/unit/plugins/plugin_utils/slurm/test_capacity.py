@@ -111,8 +111,8 @@ def test_the_advice_is_the_largest_segment_that_reaches_most_trays(counts: list[
     reaches = [capacity.reach(counts, size) for size in (1, 2, 4, 8, 9, 16, 18)]
     best = capacity.best(reaches, sum(counts))
     assert (best.segment, best.trays) == (segment, trays)
-    assert f"use up to {trays} of {sum(counts)} working trays" in capacity.advice(reaches, sum(counts))
-    assert capacity.advice([capacity.reach([1, 1], 1)], 2) == ""
+    assert f"use up to {trays} of {sum(counts)} working trays" in capacity.advice(best, sum(counts))
+    assert capacity.advice(capacity.reach([1, 1], 1), 2) == ""
 
 
 def test_the_base_size_is_that_of_the_release() -> None:

@@ -300,14 +300,14 @@ def test_missing_grants_and_accounts_are_created_and_can_be_undone() -> None:
     records = Records(members=frozenset({("a", ""), ("a", "alice")}), grants=frozenset({Grant("a", "", "gold")}))
     made = [step.description for step in accounting.account_steps(grants, records, "lab")]
     assert made == ["account b: new", "user bob of account b: new"]
-    steps = accounting.grant_steps(grants, records, "lab")
+    steps = accounting.grant_steps({*grants} - records.grants, "+=", "lab")
     assert [step.description for step in steps] == [
         "user alice of account a: qos += gold",
         "user bob of account b: qos += gold",
     ]
     assert steps[0].do[-1] == "QOS+=gold"
     assert steps[0].undo[-1] == "QOS-=gold"
-    assert [step.do for step in accounting.revoke_steps(grants, records, "lab")] == [
+    assert [step.do for step in accounting.grant_steps(records.grants, "-=", "lab")] == [
         ("modify", "account", "where", "Name=a", "Cluster=lab", "set", "QOS-=gold")
     ]
 

@@ -264,7 +264,7 @@ PRINTED = "NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72
     ],
 )
 def test_the_output_of_slurmd_is_parsed(text: str, record: hardware.Record | None) -> None:
-    assert hardware.parse_slurmd(text) == record
+    assert [*hardware.parse_nodes(text).values()] == ([record] if record else [])
 
 
 def test_node_lines_give_their_records_back() -> None:

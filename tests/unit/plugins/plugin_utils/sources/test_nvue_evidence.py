@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 TRAYS = {tray: ansible_facts.from_facts(tray, row) for tray, row in fleets.fleet(2, NOW, trays_per_rack=3).items()}
-FABRIC = place(None, None, TRAYS.values(), [*TRAYS], NOW, Policy()).fabric
+FABRIC = place(None, None, TRAYS.values(), NOW, Policy()).fabric
 PRIMARY = Controller("CONFIGURED", "ok", "")
 THEN = "; the GPUs alone place a tray, and the switch decides what they join after a reset"
 
@@ -135,7 +135,7 @@ def test_no_list_of_a_switch_changes_a_place(ids: list[int], silent: set[str]) -
     got, _why = nvue_evidence.observe(
         lambda _fabric: (merged, ""), lambda *_: {"r01": [switch(*map(partition, by_id, by_id.values()))]}, FABRIC
     )
-    placed = place(FABRIC, None, got.observations, [*TRAYS], NOW, Policy(), got)
+    placed = place(FABRIC, None, got.observations, NOW, Policy(), got)
     assert placed.fabric == FABRIC
     named = [row for row in placed.findings if row["code"] == "sources_disagree"]
     assert bool(named) == any(

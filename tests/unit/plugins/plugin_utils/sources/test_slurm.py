@@ -220,8 +220,7 @@ def adopted(
     own = {block.name for block in site.fabric.blocks()} if site.fabric else set()
     found = merge(answers, 100, fabric_file=False, nodes=nodes, blocks=own)
     rows, policy = found.observations, Policy(moved_percent=100)
-    targets = [row.tray for row in rows]
-    placement = place(site.fabric, site.state, rows, targets, NOW, policy, replace(found, findings=[]))
+    placement = place(site.fabric, site.state, rows, NOW, policy, replace(found, findings=[]))
     site.fabric, site.state = placement.fabric, placement.state
     return placement
 

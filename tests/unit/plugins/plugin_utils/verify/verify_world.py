@@ -39,7 +39,7 @@ class World:
             row["driver_version"] = VERSION
         observed = [ansible_facts.from_facts(tray, row) for tray, row in fleet.items()]
         policy = Policy(imex_networks=("10.0.0.0/8",), expected_trays=trays)
-        self.fabric: Fabric = place(None, None, observed, list(fleet), NOW, policy).fabric
+        self.fabric: Fabric = place(None, None, observed, NOW, policy).fabric
         self.trays: dict[str, Row] = {tray: self._tray(tray, row) for tray, row in fleet.items()}
         self.unreachable: dict[str, str] = {}
         self.info: Row = self._slurm()

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal i
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.questions import Outcome, TestJob
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearse import Candidate, Rehearsal
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Partition
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol import Block, Topology, documents
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import worded
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm.slurm_fake import programs
 from hypothesis import given
@@ -379,17 +379,9 @@ class Fake(Slurm):
 
 
 def ask(slurm: Slurm, seconds: float = 30) -> dict[str, Any]:
-    info = {
-        "version": "24.11.5",
-        "file": {"path": "/etc/slurm/topology.conf"},
-        "topology": {
-            "name": "default",
-            "cluster_default": True,
-            "block_sizes": [3],
-            "blocks": [{"name": name, "nodes": list(nodes)} for name, nodes in BLOCKS.items()],
-        },
-    }
-    answers = live_jobs.report(slurm, "/nowhere", info, seconds)
+    topology = Topology(blocks=tuple(Block(name, tuple(nodes)) for name, nodes in BLOCKS.items()), block_sizes=(3,))
+    change = {"topology": documents([topology]), "style": "conf", "version": "24.11.5", "seconds": seconds}
+    answers = live_jobs.report(slurm, "/nowhere", change)
     assert answers is not None
     return answers
 
@@ -403,4 +395,4 @@ def test_it_stops_and_reports_how_far_it_came() -> None:
     assert (none["asked"], none["why"]) == (0, "the time limit was reached")
     refused = ask(Fake(refuse="--partition=gpu"))
     assert (refused["rows"], refused["why"]) == ([], "partition gpu: Invalid account")
-    assert live_jobs.report(Fake(), "/nowhere", {"topology": None}, 1) is None
+    assert live_jobs.report(Fake(), "/nowhere", {"topology": []}) is None
