@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.driver import CHANNEL_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Config, Facts
@@ -52,7 +53,6 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
-DRIVER_OPTIONS = ("ImexChannelCount", "CreateImexChannel0")
 # Variable of a template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
     "imex_config_template": formats.CONFIG_FILE,
@@ -260,17 +260,19 @@ def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -
     return host_finding("imex_package_missing", **words)
 
 
-def reboot_needed(desired: DesiredState, loaded: Mapping[str, str], changed: bool) -> HostFinding | None:
+def reboot_needed(desired: DesiredState, loaded: Mapping[str, int | None], changed: bool) -> HostFinding | None:
     """The finding for a loaded driver with other options than the desired ones, or None.
 
-    ``loaded``: its options, empty where it does not report them. ``changed``: whether this run changed the options.
+    ``loaded``: driver.channel_parameters(). ``changed``: whether this run changed the options.
     """
     if desired.owner == NONE:
         return None
-    pairs = zip(DRIVER_OPTIONS, (desired.channel_count, desired.create_channel0))
+    pairs = zip(CHANNEL_PARAMETERS, (desired.channel_count, desired.create_channel0))
     desired_values = {name: int(value) for name, value in pairs if value is not None}
     waiting = [
-        name for name, value in desired_values.items() if (loaded[name] != str(value) if name in loaded else changed)
+        name
+        for name, value in desired_values.items()
+        if (loaded.get(name) != value if loaded.get(name) is not None else changed)
     ]
     if not waiting:
         return None

@@ -238,11 +238,11 @@ def test_another_owner_and_an_unknown_driver_block_a_change(
 
 def test_changed_driver_options_need_a_reboot() -> None:
     given = desire(channel_count=64, create_channel0=True)
-    params = {"ImexChannelCount": "2048", "CreateImexChannel0": "1"}
+    params = {"ImexChannelCount": 2048, "CreateImexChannel0": 1}
     found = domain.reboot_needed(given, params, False)
     assert found is not None
     assert worded(found)["message"].startswith("NVreg_ImexChannelCount of ")
-    assert domain.reboot_needed(given, {**params, "ImexChannelCount": "64"}, True) is None
+    assert domain.reboot_needed(given, {**params, "ImexChannelCount": 64}, True) is None
     assert domain.reboot_needed(given, {}, False) is None
     assert domain.reboot_needed(given, {}, True) is not None
     assert domain.reboot_needed(desire(), params, True) is None

@@ -141,15 +141,15 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
 @pytest.mark.parametrize(
     ("major", "count", "loaded", "expected"),
     [
-        (None, None, "0", ["imex_channels_not_offered"]),
-        (None, 2048, "2048", ["imex_channels_not_offered"]),
-        (None, 0, "2048", ["imex_channels_not_offered", "imex_reboot_needed"]),
-        (None, 2048, "0", ["imex_reboot_needed"]),
-        (234, None, "0", []),
+        (None, None, 0, ["imex_channels_not_offered"]),
+        (None, 2048, 2048, ["imex_channels_not_offered"]),
+        (None, 0, 2048, ["imex_channels_not_offered", "imex_reboot_needed"]),
+        (None, 2048, 0, ["imex_reboot_needed"]),
+        (234, None, 0, []),
     ],
 )
 def test_channels_that_the_driver_does_not_offer_fail_unless_a_reboot_brings_them(
-    running: Any, major: int | None, count: int | None, loaded: str, expected: list[str]
+    running: Any, major: int | None, count: int | None, loaded: int, expected: list[str]
 ) -> None:
     """Or the role would say changed, and no device is created."""
     running["facts"]["channels"] = {"major": major, "devices": []}
