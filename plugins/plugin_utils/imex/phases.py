@@ -232,7 +232,7 @@ class Phases:
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
-        if imex_clique.is_up_to_date(own, decision):
+        if not imex_clique.remaining_changes(own, decision):
             # The common case needs no second task on the tray.
             row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
             self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
@@ -458,7 +458,7 @@ def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> l
     digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
     decision = imex_clique.decide(clique, digest, rows, clique.trays, ())
     serves = owner in domain.SERVICE_OWNERS
-    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision, serves)
+    unchanged = imex_clique.is_unchanged(clique, rows, decision, serves)
     return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
 
 
