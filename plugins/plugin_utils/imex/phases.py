@@ -441,8 +441,7 @@ def _placed(folder: str, path: str, tray: str) -> Clique | None:
 
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     """One text for findings that differ in their tray only."""
-    rows = [{"clique": None, **entry} for entry in findings]
-    return [f"{same[0]['code']}: {joined(same)['message']}" for same in alike(rows, ("code",))]
+    return [f"{same[0]['code']}: {joined(same)['message']}" for same in alike(findings, ("code",))]
 
 
 def _start_errors(findings: Sequence[Finding]) -> list[str]:
