@@ -244,10 +244,10 @@ class Planner:
     def _labels(self) -> None:
         field = k8s_labels.CLIQUE_LABEL
         running = self._cluster.items(DAEMON_SET)
-        verdict = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
-        self._plan.writer = verdict.writer
-        self._plan.findings += verdict.findings
-        if verdict.writer == k8s_labels.COLLECTION:
+        writer, found = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
+        self._plan.writer = writer
+        self._plan.findings += found
+        if writer == k8s_labels.COLLECTION:
             texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
             kept = {node for clique in self._topology.cliques for node in clique.nodes}
         else:
