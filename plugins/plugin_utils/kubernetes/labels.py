@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, OWNER, SLINKY, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
@@ -214,13 +214,14 @@ def compare(
             others = [hints[node] for node in absent if node in hints]
             hint = f" (by host name or address: {summarize(others)})" if others else ""
             message = f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}"
-            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
+            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0], nodes=absent))
         existing = {node: labels(by_name[node]).get(CLIQUE) for node in clique.nodes if node in by_name}
         unlabelled = [node for node, label in existing.items() if label is None]
         if unlabelled:
             message = f"The label {CLIQUE} is missing on {summarize(unlabelled)} of clique {clique.name}, so no"
             message = f"{message} scheduler knows the clique there"
-            found.append(finding("k8s_clique_label_missing", message, clique=clique.name, tray=unlabelled[0]))
+            about: Subject = {"clique": clique.name, "tray": unlabelled[0], "nodes": unlabelled}
+            found.append(finding("k8s_clique_label_missing", message, **about))
         for node, label in existing.items():
             if label is not None:
                 found += _compare_label(node, str(label), clique.text, clique.name, node in gpus, gpus.get(node))
