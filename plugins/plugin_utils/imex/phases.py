@@ -94,19 +94,25 @@ class Run:
             # The change itself would fail by this error on the controller.
             return {"pending": True, "reasons": [row["msg"]], "refused": row["msg"]}
         owner, allowed = row.get("owner", ""), row.get("allowed", [])
-        clique, findings = _placed(self.folder, row.get("placed", ""), tray), list[Any]()
-        rows = {member: inspected[member] for member in clique.trays if member in inspected} if clique else {}
-        reasons = imex_clique.pending_without_list(row)
-        if clique and row.get("fabric_file"):
-            digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
-            decision = imex_clique.decide(clique, digest, rows, self.hosts, allowed)
-            reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
-            findings += decision.findings
-        if clique and _is_leaving(row):
-            findings.append(imex_clique.leaves_partially(clique, rows, owner, allowed, self.hosts))
+        reasons, findings = imex_clique.pending_without_list(row), list[Any]()
+        if clique := _placed(self.folder, row.get("placed", ""), tray):
+            rows, decision = self._decide(clique, row, inspected)
+            if row.get("fabric_file"):
+                reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
+                findings += decision.findings
+            if _is_leaving(row):
+                findings.append(imex_clique.leaves_partially(clique, rows, owner, allowed, self.hosts))
         # Another finding may be gone when the trays are drained.
         partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
         return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
+
+    def _decide(
+        self, clique: Clique, row: Stored, inspected: Mapping[str, Stored]
+    ) -> tuple[dict[str, Stored], imex_clique.Decision]:
+        """(the rows of its members, the decision from them). row: of one member."""
+        rows = {member: inspected[member] for member in clique.trays if member in inspected}
+        digest = domain.list_digest(row.get("owner", ""), clique.slurm_nodes, clique.entries)
+        return rows, imex_clique.decide(clique, digest, rows, self.hosts, row.get("allowed", []))
 
     def unchanged_hosts(self, hosts: Iterable[str]) -> dict[str, bool]:
         """The hosts whose clique is in the desired state, each with true. hosts: of the play.
@@ -123,10 +129,13 @@ class Run:
             path = row.get("fabric_file")
             # A fabric file that changed since is reported by the next phase of each tray.
             clique = _placed(self.folder, path, tray) if path else None
-            if path and clique:
+            if clique:
                 seen.update(clique.trays)
-                rows = {member: inspected[member] for member in clique.trays if member in inspected}
-                unchanged += _unchanged_hosts(clique, rows, path)
+                rows, decision = self._decide(clique, row, inspected)
+                serves = row.get("owner") in domain.SERVICE_OWNERS
+                same = all(other.get("fabric_file") == path for other in rows.values())
+                if same and imex_clique.is_unchanged(clique, rows, decision, serves):
+                    unchanged += [rows[member]["host"] for member in clique.trays]
             elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
         return dict.fromkeys(sorted(unchanged), True)
@@ -447,18 +456,6 @@ def _as_warnings(findings: Sequence[Finding]) -> list[str]:
 def _start_errors(findings: Sequence[Finding]) -> list[str]:
     """The errors that may be why a daemon does not start; not that it does not run."""
     return [row["message"] for row in findings if row["severity"] == ERROR and row["code"] != "imex_unit_down"]
-
-
-def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> list[str]:
-    """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
-    if any(row.get("fabric_file") != path for row in rows.values()):
-        return []
-    owner = str(next(iter(rows.values())).get("owner"))
-    digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
-    decision = imex_clique.decide(clique, digest, rows, clique.trays, ())
-    serves = owner in domain.SERVICE_OWNERS
-    unchanged = imex_clique.is_unchanged(clique, rows, decision, serves)
-    return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
 
 
 def _is_leaving(row: Stored, owner: str = "") -> bool:
