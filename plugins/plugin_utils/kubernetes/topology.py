@@ -161,7 +161,7 @@ class Planner:
         found = []
         for group, versions, kind, plural in KINDS[name]:
             version = next((version for version in versions if version in served.get(group, ())), None)
-            if version is None or plural not in self._cluster.plurals(f"{group}/{version}"):
+            if version is None or kind not in self._cluster.resources(f"{group}/{version}"):
                 return []
             found.append(Kind(f"{group}/{version}", kind, plural))
         return found
