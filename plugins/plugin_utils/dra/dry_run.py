@@ -173,7 +173,8 @@ class DryRun:
         path = self._path(row.api, row.kind, namespace or row.namespace or self._release[0], row.name)
         kind = "application/apply-patch+yaml" if method == "PATCH" else "application/yaml"
         headers = {"Content-Type": kind, "Accept": http.JSON}
-        answer = self._client.send(method, f"{path}?{urllib.parse.urlencode(query)}", text, _WRITE_STATUSES, headers)
+        url = f"{self._client.url}{path}?{urllib.parse.urlencode(query)}"
+        answer = self._client.send(method, url, text, _WRITE_STATUSES, headers)
         if answer.status in (200, 201):
             return answer.status, "", mapped(self._client.json(answer))
         return answer.status, self._client.reason(answer), {}
@@ -182,13 +183,12 @@ class DryRun:
         """(status, the metadata of one object); a kind that is not served has every name."""
         if kind not in self._resources(group):
             return 200, {}
-        answer = self._client.get(self._path(group, kind, namespace, name), (403, 404), api.METADATA.format(""))
-        return answer.status, mapped(self._client.json(answer)) if answer.status == 200 else {}
+        return self._client.found(self._path(group, kind, namespace, name), api.METADATA.format(""))
 
     def _path(self, group: str, kind: str, namespace: str, name: str) -> str:
         plural, namespaced = self._resources(group)[kind]
         parts = [*(("namespaces", namespace) if namespaced else ()), plural, name]
-        return "/".join([self._client.url + api.root(group), *(urllib.parse.quote(part, safe="") for part in parts)])
+        return "/".join([api.root(group), *(urllib.parse.quote(part, safe="") for part in parts)])
 
 
 def _names(value: Any, where: str) -> Iterator[tuple[tuple[str, str], str, str]]:

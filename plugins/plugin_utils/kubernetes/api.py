@@ -114,10 +114,7 @@ class Cluster(ApiServer):
 
     def resources(self, api: str) -> dict[str, tuple[str, bool]]:
         """Kind -> (plural name, whether it has a namespace) of a group's version; empty where it is not served."""
-        answer = self.get(self.url + root(api), (403, 404))
-        # The 404 of a group that is not served is no JSON.
-        found = mapped(self.json(answer)) if answer.status == 200 else {}
-        rows = [mapped(row) for row in as_list(found.get("resources"))]
+        rows = [mapped(row) for row in as_list(self.found(root(api))[1].get("resources"))]
         return {
             str(row.get("kind")): (str(row.get("name")), row.get("namespaced") is True)
             for row in rows
@@ -126,10 +123,9 @@ class Cluster(ApiServer):
 
     def undeclared(self, kind: Kind, names: Collection[str]) -> set[str]:
         """The names that no field has, at any depth, in the schema that the API server publishes for a kind."""
-        answer = self.get(f"{self.url}/openapi/v3/apis/{kind.api}", (404,))
-        # A definition is served some moments before its schema is published; the 404 of that is no JSON.
-        found = self.json(answer) if answer.status == 200 else {}
-        schemas = mapped(mapped(mapped(found).get("components")).get("schemas"))
+        # A definition is served some moments before its schema is published.
+        found = self.found(f"/openapi/v3/apis/{kind.api}")[1]
+        schemas = mapped(mapped(found.get("components")).get("schemas"))
         for schema in map(mapped, schemas.values()):
             if any(
                 mapped(row).get("kind") == kind.name for row in as_list(schema.get("x-kubernetes-group-version-kind"))
