@@ -37,7 +37,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.clique
     SLINKY,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import (
+    CREATE,
+    DELETE,
+    KUEUE,
+    UPDATE,
+    Step,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 SLINKY_GROUP = "slinky.slurm.net"
@@ -205,9 +211,8 @@ class Planner:
     def _objects(self, rows: Iterable[tuple[Kind, Object]], live: Mapping[Kind, Named]) -> None:
         for kind, desired in rows:
             existing = live[kind].get(desired["metadata"]["name"])
-            action, found = k8s_plan.step(existing, desired)
-            self._plan.findings += found
-            if action is None:
+            if existing and not k8s_plan.is_managed(existing):
+                self._plan.findings.append(k8s_plan.unmanaged(desired))
                 continue
             before = k8s_plan.content(existing) if existing else None
             apply = partial(self._cluster.apply, kind, desired, OWNER, force=True)
@@ -220,6 +225,7 @@ class Planner:
                 self._plan.findings.append(refused)
                 continue
             if after != before:
+                action = UPDATE if existing else CREATE
                 step = Step(action, f"{kind.name} {desired['metadata']['name']} of {kind.group}")
                 self._add(step, before, after, apply)
 
