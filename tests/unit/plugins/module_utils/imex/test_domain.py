@@ -201,10 +201,9 @@ def test_a_difference_restarts_the_clique_or_one_daemon(
     text = f"IMEX_CMD_ENABLED=1\nIMEX_CMD_PORT=50005\n{config}"
     present = tray(0, 4, config={"path": formats.CONFIG_FILE, "text": text})["config"]
     observed = {**tray(0, 4), "config": present, **change}
-    found = domain.difference(desire(**more), observed, None)
-    assert found.restart_clique == clique
-    assert own is None or found.restart == own
-    assert found.stop is (own == STOP)
+    restart_clique, restart = domain.difference(desire(**more), observed, None)
+    assert restart_clique == clique
+    assert own is None or restart == own
 
 
 def test_the_record_keeps_since_when_the_tray_has_the_list() -> None:

@@ -102,7 +102,7 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
 def running(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The report of a tray with a daemon, which needs no change."""
     observed: dict[str, Any] = {**imex_fleet.tray(), "findings": [], "unit": None, "owners": []}
-    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference())
+    monkeypatch.setattr(domain, "difference", lambda *_: ([], []))
     return imex_fleet.report(observed)
 
 
@@ -273,7 +273,7 @@ def test_the_roles_own_prolog_is_no_other_owner(
     observed = reporting.facts(reporting.Options(owner))[0]
     assert [entry["owner"] for entry in observed["owners"]] == expected
     if owner == "job":
-        assert domain.difference(domain.DesiredState(owner), observed, None).stop is (expected == ["service"])
+        assert bool(domain.difference(domain.DesiredState(owner), observed, None)[1]) is (expected == ["service"])
 
 
 def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
@@ -282,7 +282,7 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
     """With owner job: a daemon that no job had started, or another package."""
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference(stop=True))
+    monkeypatch.setattr(domain, "difference", lambda *_: ([], ["another owner"]))
     monkeypatch.setattr(tray.Tray, "_stop", lambda *_: pytest.fail("the daemon is stopped"))
     monkeypatch.setattr(job_host, "files_of", lambda *_: {})
     state.write_state({"job": "7"})
