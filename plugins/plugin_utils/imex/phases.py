@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
@@ -29,24 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sh
 
 # The phases with rows; those of prepare replace those of inspect.
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
-PLAN: Mapping[str, Any] = MappingProxyType(
-    {
-        # The Slurm nodes of the clique, whose jobs are looked up.
-        "slurm_nodes": [],
-        # Name and version of the package to have.
-        "offer": None,
-        # Lines of the other members that were started, for which `wait` waits.
-        "started": [],
-        "generation": 0,
-        # Whether all daemons of the clique stop before any starts.
-        "restart_clique": False,
-        # Whether a running daemon must load new TLS files.
-        "reload_tls": False,
-        # Whether `wait` may signal the daemon to connect to its peers again.
-        "reconnect": False,
-    }
-)
-"""What a phase does on the tray, besides variables of the role, and what counts where the phase decides nothing."""
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -162,8 +143,21 @@ class Phases:
         self._variables = variables
         self.owner = values["imex_owner"]
         self.fabric_file = absolute(values["imex_fabric_file"]) if values["imex_fabric_file"] else ""
+        # What a phase does on the tray, and what counts where the phase decides nothing.
         self.plan: dict[str, Any] = {
-            **PLAN,
+            # The Slurm nodes of the clique, whose jobs are looked up.
+            "slurm_nodes": [],
+            # Name and version of the package to have.
+            "offer": None,
+            # Lines of the other members that were started, for which `wait` waits.
+            "started": [],
+            "generation": 0,
+            # Whether all daemons of the clique stop before any starts.
+            "restart_clique": False,
+            # Whether a running daemon must load new TLS files.
+            "reload_tls": False,
+            # Whether `wait` may signal the daemon to connect to its peers again.
+            "reconnect": False,
             "allow_jobs": values["imex_allow_jobs"],
             "ready_wait": values["imex_ready_wait"],
             "start_wait": values["imex_start_wait"],
@@ -216,7 +210,7 @@ class Phases:
         return self._read("prepare")
 
     def _read(self, phase: str) -> Result:
-        clique = self.clique or self._placed()
+        clique = self.clique or _placed(self._run.folder, self.fabric_file, self.tray)
         if clique:
             self.asked["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
         # Whether a tray is in this run: it may have another name in the inventory, and not answer.
@@ -254,7 +248,7 @@ class Phases:
         own = self._run.rows("inspect", [self.tray]).get(self.tray, {})
         if not own.get("pending", True):
             return {}
-        clique = self._placed()
+        clique = _placed(self._run.folder, self.fabric_file, self.tray)
         refused = self._refused_to_leave(clique, self._rows("inspect", clique)) if clique else None
         self.plan["offer"] = own.get("offer")
         return refused or self._on_tray("stop_and_write")
@@ -412,10 +406,6 @@ class Phases:
             )
         return clique
 
-    def _placed(self) -> Clique | None:
-        """The tray's clique, for an owner that needs no fabric file; None without one."""
-        return _placed(self._run.folder, self.fabric_file, self.tray)
-
 
 def seconds(phase: str, values: Mapping[str, Any]) -> float:
     """The time limit of a phase on a tray, above all that the tray itself waits for."""
@@ -438,7 +428,7 @@ def seconds(phase: str, values: Mapping[str, Any]) -> float:
 
 
 def _placed(folder: str, path: str, tray: str) -> Clique | None:
-    """The tray's clique; None without one, or where the fabric file is none.
+    """The tray's clique, for an owner that needs no fabric file; None without one, or where the fabric file is none.
 
     A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
     """
