@@ -241,7 +241,7 @@ def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) ->
         site.api.delete(f"{path}/nvlink")
     made = [what for action, what in steps(site.apply(wider)) if action == "create"]
     assert {"Topology nvlink of kai.scheduler", "Topology nvlink of kueue.x-k8s.io"} <= set(made)
-    assert site.levels() == wider.keys
+    assert site.levels() == [level.label for level in wider.levels]
     assert steps(site.apply(wider)) == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -166,7 +166,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
 
 def messages(found: Sequence[Finding], fail: bool) -> Result:
     """The failure with the first error, and all other findings as warnings, those of several trays or nodes as one."""
-    rows = [joined(same) for same in alike(found, ("code",))]
+    rows = [cast("Finding", joined(same)) for same in alike(found, ("code",))]
     errors = _errors(rows) if fail else []
     texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]
     result: Result = {"warnings": texts} if texts else {}

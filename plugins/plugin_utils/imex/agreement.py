@@ -131,14 +131,22 @@ def _states(known: _Members) -> Iterator[_Problem]:
             why = "returned no state of its IMEX; bring it back, or fix why it failed, then run this again."
             yield "tray_unreachable", tray, f"{tray} {why}"
         elif not entry["ready"]:
-            code, message = _why_not_ready(tray, entry)
+            code, message = _why_not_ready(known, tray, entry)
             yield code, tray, message
         elif found := _without_status(entry):
             yield found["code"], tray, f"{tray}: {found['message']}"
 
 
-def _why_not_ready(tray: str, entry: Facts) -> tuple[str, str]:
+def _why_not_ready(known: _Members, tray: str, entry: Facts) -> tuple[str, str]:
     """By the member's own first error, where it has one."""
+    if entry["state"] == "waiting_for_recovery":
+        # Its own finding has their addresses.
+        hosts = [peer["host"] for peer in entry["peers"] if peer["connection"] != "connected"]
+        lost = summarize([known.names.get(peers.key(host), host) for host in hosts]) or "all are connected"
+        return "imex_waiting_for_recovery", (
+            f"{tray} waits for the peers it had before its unclean stop ({lost}); bring them back, or restart the whole"
+            " clique with IMEX_WAIT_FOR_QUORUM=NONE."
+        )
     for found in entry["findings"]:
         if found["severity"] == ERROR:
             return found["code"], f"{tray}: {found['message']}"

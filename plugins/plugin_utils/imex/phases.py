@@ -77,8 +77,9 @@ class Run:
         owner, allowed = row.get("owner", ""), row.get("allowed", [])
         reasons, findings = imex_clique.pending_without_list(row), list[Any]()
         if clique := _placed(self.folder, row.get("placed", ""), tray):
-            rows, decision = self._decide(clique, row, inspected)
+            rows = {member: inspected[member] for member in clique.trays if member in inspected}
             if row.get("fabric_file"):
+                decision = self._decide(clique, row, rows)
                 reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
                 findings += decision.findings
             if _is_leaving(row):
@@ -87,13 +88,10 @@ class Run:
         partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
         return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
 
-    def _decide(
-        self, clique: Clique, row: Stored, inspected: Mapping[str, Stored]
-    ) -> tuple[dict[str, Stored], imex_clique.Decision]:
-        """(the rows of its members, the decision from them). row: of one member."""
-        rows = {member: inspected[member] for member in clique.trays if member in inspected}
+    def _decide(self, clique: Clique, row: Stored, rows: Mapping[str, Stored]) -> imex_clique.Decision:
+        """The decision for a clique from the rows of its members. row: of one of them."""
         digest = domain.list_digest(row.get("owner", ""), clique.slurm_nodes, clique.entries)
-        return rows, imex_clique.decide(clique, digest, rows, self.hosts, row.get("allowed", []))
+        return imex_clique.decide(clique, digest, rows, self.hosts, row.get("allowed", []))
 
     def unchanged_hosts(self, hosts: Iterable[str]) -> dict[str, bool]:
         """The hosts whose clique is in the desired state, each with true. hosts: of the play.
@@ -112,10 +110,10 @@ class Run:
             clique = _placed(self.folder, path, tray) if path else None
             if clique:
                 seen.update(clique.trays)
-                rows, decision = self._decide(clique, row, inspected)
+                rows = {member: inspected[member] for member in clique.trays if member in inspected}
                 serves = row.get("owner") in domain.SERVICE_OWNERS
                 same = all(other.get("fabric_file") == path for other in rows.values())
-                if same and imex_clique.is_unchanged(clique, rows, decision, serves):
+                if same and imex_clique.is_unchanged(clique, rows, self._decide(clique, row, rows), serves):
                     unchanged += [rows[member]["host"] for member in clique.trays]
             elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
