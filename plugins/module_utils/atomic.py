@@ -206,3 +206,14 @@ def read_text(path: str) -> str | None:
     """As read_regular(), as text with surrogates for invalid UTF-8."""
     data = read_regular(path)
     return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def tail(path: str) -> str:
+    """The last 64 KiB of a log as text; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - (64 << 10)))
+            return file.read().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""

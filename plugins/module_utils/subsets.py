@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, driver
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
@@ -39,9 +39,6 @@ Part = Mapping[str, Any]
 """The facts of a subset, as fabric_facts documents them, with their findings."""
 CHOICES = ("all", *FACTS, *(f"!{name}" for name in FACTS))
 MAX_IMEX_TIMEOUT = 600
-DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
-# Channel parameters of the loaded driver, by their names in DRIVER_PARAMETERS.
-CHANNEL_PARAMETERS = ("ImexChannelCount", "CreateImexChannel0")
 SLURMD_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin", "/usr/local/slurm/sbin")
 _SLURM_VERSION = re.compile(r"slurm\S* ([0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,3})?)")
 _VERSION_TIMEOUT = 5.0
@@ -162,8 +159,7 @@ class _Tray:
 
         imex = self.part("imex") if "imex" in self._subsets else None
         found = imex["channels"] if imex else survey.channels(self._options.proc_devices)
-        parameters = channel_parameters(atomic.read_text(DRIVER_PARAMETERS) or "")
-        return {**found, "parameters": parameters, "findings": []}
+        return {**found, "parameters": driver.channel_parameters(), "findings": []}
 
     def _versions(self) -> Part:
         """Versions as text, null where there is none: of what is loaded or runs, and of what is installed.
@@ -205,13 +201,6 @@ class _Tray:
 
     def _selected_gpu(self) -> Part | None:
         return self.part("gpu") if "gpu" in self._subsets else None
-
-
-def channel_parameters(text: str) -> dict[str, int | None]:
-    """The values of CHANNEL_PARAMETERS in the text of DRIVER_PARAMETERS; None where it has no such number."""
-    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    found = {name: values.get(name, "").strip() for name in CHANNEL_PARAMETERS}
-    return {name: int(value) if value.isdecimal() else None for name, value in found.items()}
 
 
 def slurmd_version(program: str) -> str | None:

@@ -207,7 +207,7 @@ TRAY_SPEC: dict[str, Specification] = {
         },
     },
 }
-"""What the action plugin adds for the tray: the fields of DesiredState, PLAN of phases.py, and reporting.Options."""
+"""What the action plugin adds for the tray: the fields of DesiredState, of a plan of Phases, and reporting.Options."""
 
 
 def main() -> None:

@@ -236,12 +236,12 @@ def test_a_person_deletes_an_object_whose_immutable_field_changes(site: Site) ->
         found = [row["message"] for row in site.apply(topology).findings if row["code"] == "jobs_running"]
         assert len(found) == len(words)
         assert all(re.search(f"created again [(]{word}.*mutable.*: ", row) for word, row in zip(words, found))
-    assert site.levels() == TOPOLOGY.keys
+    assert site.levels() == [level.label for level in TOPOLOGY.levels]
     for path in (KAI, "apis/kueue.x-k8s.io/v1beta2/resourceflavors", "apis/kueue.x-k8s.io/v1beta2/topologies"):
         site.api.delete(f"{path}/nvlink")
     made = [what for action, what in steps(site.apply(wider)) if action == "create"]
     assert {"Topology nvlink of kai.scheduler", "Topology nvlink of kueue.x-k8s.io"} <= set(made)
-    assert site.levels() == wider.keys
+    assert site.levels() == [level.label for level in wider.levels]
     assert steps(site.apply(wider)) == []
 
 
@@ -448,7 +448,7 @@ def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Pat
     assert f"+  nvidia.com/gpu.clique: {TEXTS['r01t01']}" in output
     assert site.api.find(f"{KAI}/nvlink") is None
     assert playbook.run()[0] == 1
-    assert site.levels() == TOPOLOGY.keys
+    assert site.levels() == [level.label for level in TOPOLOGY.levels]
     assert playbook.run("-vvv")[0] == 0
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     label(site, "r01t01", {CLIQUE: "00000009-1111-4222-8333-444444444444.7"})

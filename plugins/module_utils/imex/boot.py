@@ -232,8 +232,8 @@ def major_of_channels(proc_devices: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def make_channels(minors: list[int], major: int, check: bool = False) -> list[str]:
-    """Create the devices that are missing or have another major or mode; their names. ``check``: create none."""
+def make_channels(minors: list[int], major: int) -> list[str]:
+    """Create the devices that are missing or have another major or mode; their names."""
     made = []
     for minor in minors:
         name = f"channel{minor}"
@@ -242,12 +242,11 @@ def make_channels(minors: list[int], major: int, check: bool = False) -> list[st
         if status and (status.st_mode, status.st_rdev) == (stat.S_IFCHR | 0o666, device):
             continue
         made.append(name)
-        if not check:
-            os.makedirs(CHANNELS, mode=0o755, exist_ok=True)
-            if status:
-                os.unlink(path)
-            os.mknod(path, 0o666 | stat.S_IFCHR, device)
-            os.chmod(path, 0o666)
+        os.makedirs(CHANNELS, mode=0o755, exist_ok=True)
+        if status:
+            os.unlink(path)
+        os.mknod(path, 0o666 | stat.S_IFCHR, device)
+        os.chmod(path, 0o666)
     return made
 
 

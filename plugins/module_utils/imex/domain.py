@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.driver import CHANNEL_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host_findings import HostFinding, host_finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Config, Facts
@@ -52,7 +53,6 @@ SHARED_KEYS = (
     "IMEX_AUTH_ENCRYPTION_MODE",
     "IMEX_WAIT_FOR_QUORUM",
 )
-DRIVER_OPTIONS = ("ImexChannelCount", "CreateImexChannel0")
 # Variable of a template of the role -> the file on the tray; an empty text removes any but config.cfg.
 TEMPLATES = {
     "imex_config_template": formats.CONFIG_FILE,
@@ -171,52 +171,44 @@ def render_record(desired: DesiredState, generation: int, old: boot.Record | Non
     return json.dumps(record, indent=1, sort_keys=True) + "\n"
 
 
-@dataclass
-class Difference:
-    """Why a running daemon must restart or stop, as descriptions of changes; nothing where none runs.
+def difference(desired: DesiredState, facts: Facts, offer: packages.Offer | None) -> tuple[list[str], list[str]]:
+    """Why all daemons of the clique must restart, and why this one alone must restart or stop; none where none runs.
 
-    ``restart_clique``: those that need a restart of the whole clique. ``restart``: those that need a restart of this
-    daemon. ``stop``: whether the daemon must not run.
+    Both are descriptions of changes. ``facts``: nvlink_imex of fabric_facts.
     """
-
-    restart_clique: list[str] = field(default_factory=list)
-    restart: list[str] = field(default_factory=list)
-    stop: bool = False
-
-
-def difference(desired: DesiredState, facts: Facts, offer: packages.Offer | None) -> Difference:
-    """Compare a running daemon with the desired state. ``facts``: nvlink_imex of fabric_facts."""
-    found = Difference()
+    clique: list[str] = []
+    own: list[str] = []
     if not facts["running"]:
-        return found
+        return clique, own
     if desired.runs_service:
-        _service_difference(desired, facts, found)
+        clique, own = _service_difference(desired, facts)
     elif any(entry["owner"] == "service" for entry in facts["owners"]):
-        found.stop = True
-        found.restart.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
+        own.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
     if offer is not None and (facts["package"] or {}) != offer._asdict():
         had = "{name} {version}".format(**facts["package"]) if facts["package"] else "nothing"
-        restart = found.restart if desired.owner == JOB else found.restart_clique
-        restart.append(f"package {offer.name} {offer.version} instead of {had}")
-    return found
+        (own if desired.owner == JOB else clique).append(f"package {offer.name} {offer.version} instead of {had}")
+    return clique, own
 
 
-def _service_difference(desired: DesiredState, facts: Facts, found: Difference) -> None:
+def _service_difference(desired: DesiredState, facts: Facts) -> tuple[list[str], list[str]]:
+    clique: list[str] = []
+    own: list[str] = []
     # A file that changed under a daemon which has read the right list is written again without a restart.
     if facts["nodes"].get("read_sha256") != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
-        found.restart_clique.append(f"the node list of clique {desired.clique}")
+        clique.append(f"the node list of clique {desired.clique}")
     keys = changed_keys(facts["config"], desired.config) if desired.config else []
     shared = [key for key in keys if key in SHARED_KEYS]
     if shared:
-        found.restart_clique.append(f"{', '.join(shared)} of config.cfg")
+        clique.append(f"{', '.join(shared)} of config.cfg")
     if set(keys) - set(shared):
-        found.restart.append(f"{', '.join(key for key in keys if key not in shared)} of config.cfg")
+        own.append(f"{', '.join(key for key in keys if key not in shared)} of config.cfg")
     differing = [peer["host"] for peer in facts["peers"] if peer["connection"] == "map_mismatch"]
     if differing:
-        found.restart_clique.append(f"the lost connection to {summarize(differing)} (!M!)")
+        clique.append(f"the lost connection to {summarize(differing)} (!M!)")
     codes = {entry["code"] for entry in facts["findings"]}
     if codes & {"imex_restart_pending", "imex_cmd_disabled"}:
-        found.restart_clique.append("files that the daemon has not read since they changed")
+        clique.append("files that the daemon has not read since they changed")
+    return clique, own
 
 
 def changed_keys(present: Config, text: str) -> list[str]:
@@ -260,17 +252,19 @@ def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -
     return host_finding("imex_package_missing", **words)
 
 
-def reboot_needed(desired: DesiredState, loaded: Mapping[str, str], changed: bool) -> HostFinding | None:
+def reboot_needed(desired: DesiredState, loaded: Mapping[str, int | None], changed: bool) -> HostFinding | None:
     """The finding for a loaded driver with other options than the desired ones, or None.
 
-    ``loaded``: its options, empty where it does not report them. ``changed``: whether this run changed the options.
+    ``loaded``: driver.channel_parameters(). ``changed``: whether this run changed the options.
     """
     if desired.owner == NONE:
         return None
-    pairs = zip(DRIVER_OPTIONS, (desired.channel_count, desired.create_channel0))
+    pairs = zip(CHANNEL_PARAMETERS, (desired.channel_count, desired.create_channel0))
     desired_values = {name: int(value) for name, value in pairs if value is not None}
     waiting = [
-        name for name, value in desired_values.items() if (loaded[name] != str(value) if name in loaded else changed)
+        name
+        for name, value in desired_values.items()
+        if (loaded.get(name) != value if loaded.get(name) is not None else changed)
     ]
     if not waiting:
         return None

@@ -178,9 +178,9 @@ class Report(TypedDict):
     """What is on a tray, whatever is desired there; what reporting.report() was not asked is empty or None.
 
     approved: whether this boot may start the daemon with the recorded list. socket: whether the list is offered.
-    programs: those of reporting.PROGRAMS that the tray has. params: the driver's options that are loaded. local:
-    whether the tray has the address of its line. jobs, unknown: Slurm's jobs, or why they are unknown. offers: the
-    (name, version) of packages.
+    programs: those of reporting.PROGRAMS that the tray has. params: driver.channel_parameters(). local: whether
+    the tray has the address of its line. jobs, unknown: Slurm's jobs, or why they are unknown. offers: the (name,
+    version) of packages.
     """
 
     facts: Facts
@@ -189,7 +189,7 @@ class Report(TypedDict):
     approved: bool
     socket: bool
     programs: list[str]
-    params: dict[str, str]
+    params: dict[str, int | None]
     firewall: Firewall
     slurm: Slurm
     gives_channels: bool

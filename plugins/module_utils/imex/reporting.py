@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, driver
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
@@ -34,7 +34,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog impor
 # For one call of a program.
 SECONDS = 30.0
 PYTHON = "/usr/bin/python3"
-PARAMS = "/proc/driver/nvidia/params"
 PROGRAMS = (PYTHON, "apt-get", "dracut", "update-initramfs")
 
 
@@ -88,7 +87,7 @@ def report(host: Host, options: Options) -> Report:
         "approved": record is not None and atomic.read_text(domain.START_APPROVAL) == approval(record),
         "socket": host.is_active(domain.LIST_SOCKET),
         "programs": [name for name in PROGRAMS if shutil.which(name)],
-        "params": _params(),
+        "params": driver.channel_parameters(),
         "firewall": (
             {"name": None, "open": [], "opened": {}} if options.ports is None else firewall.read(host, options.ports)
         ),
@@ -128,9 +127,3 @@ def _recorded(record: boot.Record | None) -> list[str]:
         return []
     channels = (f"{boot.CHANNELS}/channel{minor}" for minor in record.get("channels", []))
     return [record.get("nodes", formats.NODES_FILE), *channels]
-
-
-def _params() -> dict[str, str]:
-    """The options of the loaded driver that the role sets."""
-    lines = (line.partition(": ") for line in (atomic.read_text(PARAMS) or "").splitlines())
-    return {name: value.strip() for name, _colon, value in lines if name in domain.DRIVER_OPTIONS}

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import actions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, peers, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.parts import Facts, Row, Unit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.reporting import approval, read_record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, sha256_of
 
@@ -38,7 +36,7 @@ def start(tray: Tray, seconds: float, reload: bool) -> Row:
     state = _unit_state(tray.host)
     if state in ("active", "reloading"):
         if reload and tray.host.change("reload the TLS files (SIGUSR1)"):
-            _signal(signal.SIGUSR1)
+            daemon.reconnect_peers()
         return {"started": False, "facts": None}
     if not tray.host.change(f"start {survey.UNIT}"):
         return {"started": True, "facts": None}
@@ -74,19 +72,11 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
         if up or tray.host.check or time.monotonic() >= deadline or not _may_still_connect(observed):
             break
         if reconnect and observed["ready"] and disconnected and time.monotonic() - signalled > _RECONNECT_SECONDS:
-            _signal(signal.SIGUSR1)
+            daemon.reconnect_peers()
             signalled = time.monotonic()
         time.sleep(min(pause, max(0.05, deadline - time.monotonic())))
         pause = min(pause * 1.5, 3.0)
     return {"facts": observed}
-
-
-def _signal(number: int) -> None:
-    unit: Unit = survey.unit() or {}
-    pid = unit.get("main_pid")
-    if pid:
-        os.kill(pid, number)
-        actions.record(f"send {signal.Signals(number).name} to process {pid} of {survey.UNIT}")
 
 
 class StartFailed(HostError):

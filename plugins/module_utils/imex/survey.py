@@ -31,7 +31,6 @@ PROC_DEVICES = "/proc/devices"
 # The files of IMEX per job among prologs.
 JOB_PROLOG = "50-nvlink-imex"
 _SYSTEM_TIMEOUT = 10.0
-_LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "Result")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
@@ -84,7 +83,7 @@ def survey(
         "slurm_gives_channels": slurm[1],
         "prolog_gives_channels": slurm[2],
         "log_path": config.get("LOG_FILE_NAME"),
-        "log": _tail(config.get("LOG_FILE_NAME")),
+        "log": atomic.tail(config.get("LOG_FILE_NAME")),
     }
 
 
@@ -113,16 +112,6 @@ def _changed_at(path: str) -> float | None:
         return os.stat(path).st_mtime
     except OSError:
         return None
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _LOG_TAIL))
-            return file.read().decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
 
 
 def _program_version() -> str | None:

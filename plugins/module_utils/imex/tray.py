@@ -88,11 +88,9 @@ class Tray:
         """The row of the phase stop_and_write. ``report``: as it was just read. ``offer``: the package to have."""
         findings: list[HostFinding] = []
         observed, slurm, old = report["facts"], report["slurm"], report["record"]
-        difference = domain.difference(self.desired, observed, offer)
+        restart_clique, restart = domain.difference(self.desired, observed, offer)
         install = offer is not None and (observed["package"] or {}) != offer._asdict()
-        must_stop = observed["running"] and (
-            stop or bool(difference.restart_clique or difference.restart or difference.stop)
-        )
+        must_stop = observed["running"] and (stop or bool(restart_clique or restart))
         if install and offer:
             installing.fetch(self.host, offer)
         job_files = job_host.files_of(self.desired, generation, slurm)

@@ -13,9 +13,8 @@ Two steps, because slurmctld must have the node's hardware before slurmd starts:
 from __future__ import annotations
 
 import os
-import re
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, driver
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys, slurmd
@@ -25,8 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.scontrol im
 UNIT = "slurmd.service"
 # The first line of the options file starts with it.
 MARK = "# Written by rackscale.nvlink (slurm)"
-# The parameters with which the kernel modules (open or proprietary) were loaded.
-DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 
 
 def prepare(host: Host, options: Arguments) -> Result:
@@ -54,7 +51,7 @@ def prepare(host: Host, options: Arguments) -> Result:
     if not os.path.isdir(os.path.dirname(log)):
         host.folder(os.path.dirname(log), "root:root", 0o755)
     rotate(host, log, options["logrotate"])
-    return {"hardware": measure(host), "channel_count": channel_count()}
+    return {"hardware": measure(host), "channel_count": driver.channel_parameters()["ImexChannelCount"]}
 
 
 def check_owner(options_file: str, conf: str | None = None) -> None:
@@ -104,12 +101,6 @@ def measure(host: Host) -> hardware.Record | None:
     if record is None:
         raise SlurmError("slurmd -C prints no hardware: run it manually on this tray.")
     return record
-
-
-def channel_count() -> int | None:
-    """The driver's number of IMEX channels; None where no driver reports it."""
-    found = re.search(r"(?m)^ImexChannelCount: *([0-9]+)$", atomic.read_text(DRIVER_PARAMETERS) or "")
-    return int(found[1]) if found else None
 
 
 def start(host: Host, options: Arguments) -> Result:

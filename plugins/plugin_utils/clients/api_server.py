@@ -10,13 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 PAGE = 500
 
 
 class ApiServer(http.Client):
     """A client of one API server."""
+
+    def found(self, path: str, accept: str = http.JSON) -> tuple[int, Object]:
+        """(status, the object at a path), an empty one where it is missing (404) or may not be read (403)."""
+        answer = self.get(self.url + path, (403, 404), accept)
+        # Such an answer may be no JSON.
+        return answer.status, mapped(self.json(answer)) if answer.status == 200 else {}
 
     def listed(
         self,

@@ -8,10 +8,8 @@ from __future__ import annotations
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 GROUP = "resource.nvidia.com"
-CHART = "dra-driver-nvidia-gpu"
-"""The name of the chart from 0.4.0 on."""
 OLD_CHART = "nvidia-dra-driver-gpu"
-"""Its name up to 25.12."""
+"""The name of the chart up to 25.12."""
 
 
 class DraError(NvlinkError):

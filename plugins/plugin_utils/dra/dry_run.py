@@ -12,6 +12,7 @@ the lines with what its URL needs are read; what it names is read in the API ser
 
 from __future__ import annotations
 
+import functools
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -97,7 +98,7 @@ class DryRun:
 
     def __init__(self, config: http.ClientConfig, release: tuple[str, str]) -> None:
         self._client, self._release = api.Cluster("dra_driver", config), release
-        self._served: dict[str, dict[str, tuple[str, bool]]] = {}
+        self._resources = functools.cache(self._client.resources)
 
     def refused(self, manifest: str, chart_crds: Iterable[Object], check: bool = False) -> list[Finding]:
         """A finding for each refused object and each missing name, and for what could not be checked.
@@ -172,7 +173,8 @@ class DryRun:
         path = self._path(row.api, row.kind, namespace or row.namespace or self._release[0], row.name)
         kind = "application/apply-patch+yaml" if method == "PATCH" else "application/yaml"
         headers = {"Content-Type": kind, "Accept": http.JSON}
-        answer = self._client.send(method, f"{path}?{urllib.parse.urlencode(query)}", text, _WRITE_STATUSES, headers)
+        url = f"{self._client.url}{path}?{urllib.parse.urlencode(query)}"
+        answer = self._client.send(method, url, text, _WRITE_STATUSES, headers)
         if answer.status in (200, 201):
             return answer.status, "", mapped(self._client.json(answer))
         return answer.status, self._client.reason(answer), {}
@@ -181,27 +183,12 @@ class DryRun:
         """(status, the metadata of one object); a kind that is not served has every name."""
         if kind not in self._resources(group):
             return 200, {}
-        answer = self._client.get(self._path(group, kind, namespace, name), (403, 404), api.METADATA.format(""))
-        return answer.status, mapped(self._client.json(answer)) if answer.status == 200 else {}
-
-    def _resources(self, group: str) -> dict[str, tuple[str, bool]]:
-        """Kind -> (plural name, whether it has a namespace) of a group's version; empty where it is not served."""
-        if group not in self._served:
-            answer = self._client.get(self._client.url + _root(group), (403, 404))
-            # The 404 of a group that is not served is no JSON.
-            found = mapped(self._client.json(answer)) if answer.status == 200 else {}
-            rows = [mapped(row) for row in as_list(found.get("resources"))]
-            self._served[group] = {
-                str(row.get("kind")): (str(row.get("name")), row.get("namespaced") is True)
-                for row in rows
-                if "/" not in str(row.get("name"))
-            }
-        return self._served[group]
+        return self._client.found(self._path(group, kind, namespace, name), api.METADATA.format(""))
 
     def _path(self, group: str, kind: str, namespace: str, name: str) -> str:
         plural, namespaced = self._resources(group)[kind]
         parts = [*(("namespaces", namespace) if namespaced else ()), plural, name]
-        return "/".join([self._client.url + _root(group), *(urllib.parse.quote(part, safe="") for part in parts)])
+        return "/".join([api.root(group), *(urllib.parse.quote(part, safe="") for part in parts)])
 
 
 def _names(value: Any, where: str) -> Iterator[tuple[tuple[str, str], str, str]]:
@@ -215,10 +202,6 @@ def _names(value: Any, where: str) -> Iterator[tuple[tuple[str, str], str, str]]
             name = below.get("secretName") or below.get("name")
             if isinstance(name, str) and name and below.get("optional") is not True:
                 yield _NAMED[key], name, str(below.get("namespace") or where)
-
-
-def _root(group: str) -> str:
-    return f"/{'apis' if '/' in group else 'api'}/{urllib.parse.quote(group)}"
 
 
 def _refusal(what: str, reason: str, remedy: str) -> Finding:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.chart_values import value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.labels import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
 # The labels of the chart's default affinity; a node needs any one of them (values.yaml, kubeletPlugin.affinity).
@@ -32,10 +33,6 @@ _ALWAYS_TOLERATED = frozenset(
     for word in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
 )
 _REQUIRED = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-
-
-def labels(node: Object) -> Object:
-    return mapped(mapped(node.get("metadata")).get("labels"))
 
 
 def why_excluded(node: Object, plugin: Object) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Arguments, Result
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     versions,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, folded
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import alike, joined
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
@@ -166,12 +166,7 @@ def _facts(snapshot: preflight.Snapshot, trays: preflight.Trays, plan: preflight
 
 def messages(found: Sequence[Finding], fail: bool) -> Result:
     """The failure with the first error, and all other findings as warnings, those of several trays or nodes as one."""
-    rows: list[Finding] = []
-    for same in alike(found, ("code",)):
-        row, noun = same[0], "more tray" if "tray" in same[0] else "more node"
-        _first, *others = dict.fromkeys(row.get("tray") or row.get("node", "") for row in same)
-        more = f" The same holds for {folded(others, noun)}." if others else ""
-        rows.append({**row, "message": row["message"] + more})
+    rows = [cast("Finding", joined(same)) for same in alike(found, ("code",))]
     errors = _errors(rows) if fail else []
     texts = [f"{row['code']}: {row['message']}" for row in rows if row not in errors[:1]]
     result: Result = {"warnings": texts} if texts else {}

@@ -191,11 +191,11 @@ class Reader:
 
     def _crd(self, name: str) -> Object | None:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        answer = self._client.get(self._client.url + path, allowed=(403, 404))
-        if answer.status == 403:
+        status, found = self._client.found(path)
+        if status == 403:
             right = f"get customresourcedefinitions; give it the verb get on {name}"
             self._not_readable.append(f"The account may not {right}")
-        return mapped(self._client.json(answer)) if answer.status == 200 else None
+        return found or None
 
     def _listed(
         self, path: str, query: Mapping[str, str] = http.NONE, accept: str = http.JSON, needed: bool = False

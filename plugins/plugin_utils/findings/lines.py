@@ -106,7 +106,7 @@ def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {**first}
     return {
         **first,
-        "clique": only(row["clique"] for row in rows),
+        "clique": only(row.get("clique") for row in rows),
         key: names(subjects),
         "message": first["message"].replace(first[key], names(subjects)),
         # A command may have no hostlist.

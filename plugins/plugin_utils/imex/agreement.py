@@ -140,6 +140,7 @@ def _states(known: _Members) -> Iterator[_Problem]:
 def _why_not_ready(known: _Members, tray: str, entry: Facts) -> tuple[str, str]:
     """By the member's own first error, where it has one."""
     if entry["state"] == "waiting_for_recovery":
+        # Its own finding has their addresses.
         hosts = [peer["host"] for peer in entry["peers"] if peer["connection"] != "connected"]
         lost = summarize([known.names.get(peers.key(host), host) for host in hosts]) or "all are connected"
         return "imex_waiting_for_recovery", (

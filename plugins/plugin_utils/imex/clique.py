@@ -167,31 +167,22 @@ def is_in_domain(row: Stored) -> bool:
     return bool(row.get("running")) and by_service and len(facts["nodes"]["entries"]) > 1
 
 
-def is_up_to_date(own: Stored, decision: Decision) -> bool:
-    """Whether a tray already is as decided, by its row of `inspect`."""
-    return not _remaining_changes(own, decision)
-
-
 def is_unchanged(clique: Clique, rows: Mapping[str, Stored], decision: Decision, serves: bool) -> bool:
     """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same.
 
     ``serves``: whether nvidia-imex.service runs; IMEX per job is unchanged where its files are.
     """
-    for tray in clique.trays:
-        row = rows.get(tray)
-        if row is None or row.get("failed") or not is_up_to_date(row, decision):
-            return False
-        if serves and not (row["running"] and row["approved"]):
-            return False
+    if decision.findings or any(pending_changes(clique, rows, decision, tray, serves) for tray in clique.trays):
+        return False
     if not serves:
-        return not decision.findings
+        return True
     facts = {tray: rows[tray].get("facts") for tray in clique.trays}
     evaluated = agreement.evaluate(clique.name, list(zip(clique.trays, clique.entries)), facts)
-    return evaluated.ok and not evaluated.findings and not decision.findings
+    return evaluated.ok and not evaluated.findings and all(rows[tray]["approved"] for tray in clique.trays)
 
 
-def _remaining_changes(own: Stored, decision: Decision) -> list[str]:
-    """The changes of stop_and_write on a tray."""
+def remaining_changes(own: Stored, decision: Decision) -> list[str]:
+    """The changes of stop_and_write on a tray, by its row of `inspect`."""
     changes = [*own.get("restart_clique", ()), *own.get("pending", ["be inspected"])]
     if decision.restart and not changes:
         changes.append("restart with the clique")
@@ -213,7 +204,7 @@ def pending_changes(
         return pending_without_list(own)
     if decision.blocked is not None:
         return [decision.blocked]
-    changes = _remaining_changes(own, decision)
+    changes = remaining_changes(own, decision)
     if not serves:
         return changes
     if not changes and not own["running"]:

@@ -69,10 +69,9 @@ def difference(desired: domain.DesiredState, report: Report, allow_jobs: bool) -
     findings += missing
     if desired.channels and report["gives_channels"]:
         findings.append(host_finding("imex_channel_slurm_conflict", devices="those of option channels"))
-    found = domain.difference(desired, observed, offer)
-    must_stop = bool(found.restart_clique or found.restart or found.stop)
-    if must_stop and not allow_jobs and (report["jobs"] or report["unknown"]):
-        why = [*found.restart_clique, *found.restart]
+    restart_clique, restart = domain.difference(desired, observed, offer)
+    why = [*restart_clique, *restart]
+    if why and not allow_jobs and (report["jobs"] or report["unknown"]):
         findings.append(slurm_jobs.blocking_finding(report["jobs"], report["unknown"], why))
     pending, more = _pending(desired, report, offer) if not missing else ([], [])
     waits = desired.channel_count and any("ImexChannelCount" in str(row["values"]) for row in more)
@@ -83,7 +82,7 @@ def difference(desired: domain.DesiredState, report: Report, allow_jobs: bool) -
         "running": observed["running"],
         "approved": report["approved"],
         "pending": pending,
-        "restart_clique": found.restart_clique,
+        "restart_clique": restart_clique,
         "sha256": observed["nodes"]["sha256"],
         "record": record,
         "peers": report["peers"],

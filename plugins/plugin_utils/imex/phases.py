@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types import Result, Variables
@@ -29,24 +28,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.wording import sh
 
 # The phases with rows; those of prepare replace those of inspect.
 CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
-PLAN: Mapping[str, Any] = MappingProxyType(
-    {
-        # The Slurm nodes of the clique, whose jobs are looked up.
-        "slurm_nodes": [],
-        # Name and version of the package to have.
-        "offer": None,
-        # Lines of the other members that were started, for which `wait` waits.
-        "started": [],
-        "generation": 0,
-        # Whether all daemons of the clique stop before any starts.
-        "restart_clique": False,
-        # Whether a running daemon must load new TLS files.
-        "reload_tls": False,
-        # Whether `wait` may signal the daemon to connect to its peers again.
-        "reconnect": False,
-    }
-)
-"""What a phase does on the tray, besides variables of the role, and what counts where the phase decides nothing."""
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -94,19 +75,23 @@ class Run:
             # The change itself would fail by this error on the controller.
             return {"pending": True, "reasons": [row["msg"]], "refused": row["msg"]}
         owner, allowed = row.get("owner", ""), row.get("allowed", [])
-        clique, findings = _placed(self.folder, row.get("placed", ""), tray), list[Any]()
-        rows = {member: inspected[member] for member in clique.trays if member in inspected} if clique else {}
-        reasons = imex_clique.pending_without_list(row)
-        if clique and row.get("fabric_file"):
-            digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
-            decision = imex_clique.decide(clique, digest, rows, self.hosts, allowed)
-            reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
-            findings += decision.findings
-        if clique and _is_leaving(row):
-            findings.append(imex_clique.leaves_partially(clique, rows, owner, allowed, self.hosts))
+        reasons, findings = imex_clique.pending_without_list(row), list[Any]()
+        if clique := _placed(self.folder, row.get("placed", ""), tray):
+            rows = {member: inspected[member] for member in clique.trays if member in inspected}
+            if row.get("fabric_file"):
+                decision = self._decide(clique, row, rows)
+                reasons = imex_clique.pending_changes(clique, rows, decision, tray, owner in domain.SERVICE_OWNERS)
+                findings += decision.findings
+            if _is_leaving(row):
+                findings.append(imex_clique.leaves_partially(clique, rows, owner, allowed, self.hosts))
         # Another finding may be gone when the trays are drained.
         partial = [entry["message"] for entry in findings if entry and entry["code"] == "imex_clique_partial"]
         return {"pending": bool(reasons), "reasons": reasons, **({"refused": partial[0]} if partial else {})}
+
+    def _decide(self, clique: Clique, row: Stored, rows: Mapping[str, Stored]) -> imex_clique.Decision:
+        """The decision for a clique from the rows of its members. row: of one of them."""
+        digest = domain.list_digest(row.get("owner", ""), clique.slurm_nodes, clique.entries)
+        return imex_clique.decide(clique, digest, rows, self.hosts, row.get("allowed", []))
 
     def unchanged_hosts(self, hosts: Iterable[str]) -> dict[str, bool]:
         """The hosts whose clique is in the desired state, each with true. hosts: of the play.
@@ -123,10 +108,13 @@ class Run:
             path = row.get("fabric_file")
             # A fabric file that changed since is reported by the next phase of each tray.
             clique = _placed(self.folder, path, tray) if path else None
-            if path and clique:
+            if clique:
                 seen.update(clique.trays)
                 rows = {member: inspected[member] for member in clique.trays if member in inspected}
-                unchanged += _unchanged_hosts(clique, rows, path)
+                serves = row.get("owner") in domain.SERVICE_OWNERS
+                same = all(other.get("fabric_file") == path for other in rows.values())
+                if same and imex_clique.is_unchanged(clique, rows, self._decide(clique, row, rows), serves):
+                    unchanged += [rows[member]["host"] for member in clique.trays]
             elif not path and not row.get("failed") and not row.get("pending", True):
                 unchanged.append(row["host"])
         return dict.fromkeys(sorted(unchanged), True)
@@ -153,8 +141,21 @@ class Phases:
         self._variables = variables
         self.owner = values["imex_owner"]
         self.fabric_file = absolute(values["imex_fabric_file"]) if values["imex_fabric_file"] else ""
+        # What a phase does on the tray, and what counts where the phase decides nothing.
         self.plan: dict[str, Any] = {
-            **PLAN,
+            # The Slurm nodes of the clique, whose jobs are looked up.
+            "slurm_nodes": [],
+            # Name and version of the package to have.
+            "offer": None,
+            # Lines of the other members that were started, for which `wait` waits.
+            "started": [],
+            "generation": 0,
+            # Whether all daemons of the clique stop before any starts.
+            "restart_clique": False,
+            # Whether a running daemon must load new TLS files.
+            "reload_tls": False,
+            # Whether `wait` may signal the daemon to connect to its peers again.
+            "reconnect": False,
             "allow_jobs": values["imex_allow_jobs"],
             "ready_wait": values["imex_ready_wait"],
             "start_wait": values["imex_start_wait"],
@@ -207,7 +208,7 @@ class Phases:
         return self._read("prepare")
 
     def _read(self, phase: str) -> Result:
-        clique = self.clique or self._placed()
+        clique = self.clique or _placed(self._run.folder, self.fabric_file, self.tray)
         if clique:
             self.asked["outside"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self._run.hosts]
         # Whether a tray is in this run: it may have another name in the inventory, and not answer.
@@ -232,7 +233,7 @@ class Phases:
         if decision.restart and own.get("running") and not own.get("restart_clique"):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
-        if imex_clique.is_up_to_date(own, decision):
+        if not imex_clique.remaining_changes(own, decision):
             # The common case needs no second task on the tray.
             row: Stored = {"sha256": own["sha256"], "running": own["running"], "reload": False}
             self._store("stop_and_write", {**row, "generation": decision.generation, "unchanged": own["approved"]})
@@ -245,7 +246,7 @@ class Phases:
         own = self._run.rows("inspect", [self.tray]).get(self.tray, {})
         if not own.get("pending", True):
             return {}
-        clique = self._placed()
+        clique = _placed(self._run.folder, self.fabric_file, self.tray)
         refused = self._refused_to_leave(clique, self._rows("inspect", clique)) if clique else None
         self.plan["offer"] = own.get("offer")
         return refused or self._on_tray("stop_and_write")
@@ -403,10 +404,6 @@ class Phases:
             )
         return clique
 
-    def _placed(self) -> Clique | None:
-        """The tray's clique, for an owner that needs no fabric file; None without one."""
-        return _placed(self._run.folder, self.fabric_file, self.tray)
-
 
 def seconds(phase: str, values: Mapping[str, Any]) -> float:
     """The time limit of a phase on a tray, above all that the tray itself waits for."""
@@ -429,7 +426,7 @@ def seconds(phase: str, values: Mapping[str, Any]) -> float:
 
 
 def _placed(folder: str, path: str, tray: str) -> Clique | None:
-    """The tray's clique; None without one, or where the fabric file is none.
+    """The tray's clique, for an owner that needs no fabric file; None without one, or where the fabric file is none.
 
     A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
     """
@@ -441,25 +438,12 @@ def _placed(folder: str, path: str, tray: str) -> Clique | None:
 
 def _as_warnings(findings: Sequence[Finding]) -> list[str]:
     """One text for findings that differ in their tray only."""
-    rows = [{"clique": None, **entry} for entry in findings]
-    return [f"{same[0]['code']}: {joined(same)['message']}" for same in alike(rows, ("code",))]
+    return [f"{same[0]['code']}: {joined(same)['message']}" for same in alike(findings, ("code",))]
 
 
 def _start_errors(findings: Sequence[Finding]) -> list[str]:
     """The errors that may be why a daemon does not start; not that it does not run."""
     return [row["message"] for row in findings if row["severity"] == ERROR and row["code"] != "imex_unit_down"]
-
-
-def _unchanged_hosts(clique: Clique, rows: Mapping[str, Stored], path: str) -> list[str]:
-    """The hosts of a clique that is in the desired state, as its members see it by this fabric file."""
-    if any(row.get("fabric_file") != path for row in rows.values()):
-        return []
-    owner = str(next(iter(rows.values())).get("owner"))
-    digest = domain.list_digest(owner, clique.slurm_nodes, clique.entries)
-    decision = imex_clique.decide(clique, digest, rows, clique.trays, ())
-    serves = owner in domain.SERVICE_OWNERS
-    unchanged = decision.blocked is None and imex_clique.is_unchanged(clique, rows, decision, serves)
-    return [rows[tray]["host"] for tray in clique.trays] if unchanged else []
 
 
 def _is_leaving(row: Stored, owner: str = "") -> bool:

@@ -31,6 +31,11 @@ _SINGLE_OBJECT_ERRORS = (404, 409, 422)
 Item = TypeVar("Item")
 
 
+def root(api: str) -> str:
+    """The URL path of a group's version, which is "v1" or "group/version"."""
+    return f"/{'apis' if '/' in api else 'api'}/{urllib.parse.quote(api)}"
+
+
 class Kind(NamedTuple):
     """A kind of cluster-scoped objects: api is "v1" or "group/version"."""
 
@@ -41,7 +46,7 @@ class Kind(NamedTuple):
     @property
     def path(self) -> str:
         """The URL path of its objects."""
-        return f"/{'apis' if '/' in self.api else 'api'}/{self.api}/{self.plural}"
+        return f"{root(self.api)}/{self.plural}"
 
     @property
     def group(self) -> str:
@@ -101,22 +106,26 @@ class Cluster(ApiServer):
     def served(self) -> dict[str, list[str]]:
         """Group -> its versions, the preferred one first; the groups of CustomResourceDefinitions are among them."""
         found = {}
-        for group in map(mapped, self._rows("/apis", "groups")):
+        for group in map(mapped, as_list(mapped(self.json(self.get(f"{self.url}/apis"))).get("groups"))):
             versions = [str(mapped(row).get("version")) for row in as_list(group.get("versions"))]
             preferred = mapped(group.get("preferredVersion")).get("version")
             found[str(group.get("name"))] = sorted(versions, key=lambda version: version != preferred)
         return found
 
-    def plurals(self, api: str) -> set[str]:
-        """The plural names of the resources of a group's version."""
-        return {str(mapped(row).get("name")) for row in self._rows(f"/apis/{api}", "resources")}
+    def resources(self, api: str) -> dict[str, tuple[str, bool]]:
+        """Kind -> (plural name, whether it has a namespace) of a group's version; empty where it is not served."""
+        rows = [mapped(row) for row in as_list(self.found(root(api))[1].get("resources"))]
+        return {
+            str(row.get("kind")): (str(row.get("name")), row.get("namespaced") is True)
+            for row in rows
+            if "/" not in str(row.get("name"))
+        }
 
     def undeclared(self, kind: Kind, names: Collection[str]) -> set[str]:
         """The names that no field has, at any depth, in the schema that the API server publishes for a kind."""
-        answer = self.get(f"{self.url}/openapi/v3/apis/{kind.api}", (404,))
-        # A definition is served some moments before its schema is published; the 404 of that is no JSON.
-        found = self.json(answer) if answer.status == 200 else {}
-        schemas = mapped(mapped(mapped(found).get("components")).get("schemas"))
+        # A definition is served some moments before its schema is published.
+        found = self.found(f"/openapi/v3/apis/{kind.api}")[1]
+        schemas = mapped(mapped(found.get("components")).get("schemas"))
         for schema in map(mapped, schemas.values()):
             if any(
                 mapped(row).get("kind") == kind.name for row in as_list(schema.get("x-kubernetes-group-version-kind"))
@@ -154,9 +163,6 @@ class Cluster(ApiServer):
         metadata = live["metadata"]
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
         self.act("DELETE", self._url(kind, metadata["name"]), body, (202, 404))
-
-    def _rows(self, path: str, key: str) -> list[Any]:
-        return as_list(mapped(self.json(self.get(self.url + path))).get(key))
 
     def _url(self, kind: Kind, name: str) -> str:
         return f"{self.url}{kind.path}/{urllib.parse.quote(name, safe='')}"

@@ -95,11 +95,6 @@ class Topology:
     name: str = TopologySettings.name
     templates: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def keys(self) -> list[str]:
-        """The levels' label keys, from broad to narrow."""
-        return [level.label for level in self.levels]
-
 
 def choose(fabric: model.Fabric, cluster: Any, path: str) -> str | None:
     """The Kubernetes cluster that an option names, or the only one; None for a fabric file that names none."""

@@ -12,13 +12,12 @@ Operator's GPUCluster).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, Subject, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.cliques import CLIQUE, OWNER, SLINKY, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped
 
@@ -48,15 +47,6 @@ TITLES = {
 _GFD_NAME = "gpu-feature-discovery"
 _DRA_SWITCH = "GPU_CLIQUE_LABEL_ENABLED"
 _OLD_TOPOGRAPH = "network.topology.nvidia.com/"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """writer: the chosen writer (GFD, DRA, COLLECTION, UNKNOWN, NONE, MULTIPLE); running: the writers that run."""
-
-    writer: str
-    running: tuple[str, ...] = ()
-    findings: list[Finding] = field(default_factory=list)
 
 
 def running_writers(daemon_sets: Iterable[Any]) -> tuple[str, ...]:
@@ -142,8 +132,10 @@ def names(node: Any) -> node_names.NodeNames:
     return node_names.NodeNames(name(node), tuple(other for other in others if isinstance(other, str)))
 
 
-def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pending: Collection[str] = ()) -> Verdict:
-    """Exactly one writer, or findings with the reason why there is none.
+def decide(
+    choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pending: Collection[str] = ()
+) -> tuple[str, list[Finding]]:
+    """(the writer: GFD, DRA, COLLECTION or UNKNOWN; NONE or MULTIPLE with the finding why there is not one, findings).
 
     choice: AUTO, GFD, DRA or COLLECTION; AUTO chooses the writer that runs, and the collection where none runs and no
     unknown field manager owns the label. pending: writers that are about to run and count as running.
@@ -169,7 +161,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
     if problem:
         writer = MULTIPLE if len(running) > 1 or writer == COLLECTION else NONE
         message = f"{problem[0].upper()}{problem[1:]}: {remedy}."
-        return Verdict(writer, running, [finding("k8s_clique_label_writers", message)])
+        return writer, [finding("k8s_clique_label_writers", message)]
     for manager, rows in unknown.items():
         message = f"The label {CLIQUE} of {summarize(rows)} was written by the unknown field manager {manager}: remove"
         remedy = "it, or set label_writer (variable k8s_topology_label_writer) to collection to take the label over."
@@ -180,7 +172,7 @@ def decide(choice: str, daemon_sets: Iterable[Any], nodes: Collection[Any], pend
             message = f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer runs: it"
             remedy = f"stays as it is until {TITLES[writer]} overwrites it."
             found.append(finding("k8s_clique_label_unknown_writer", f"{message} {remedy}"))
-    return Verdict(writer, running, found)
+    return writer, found
 
 
 def _past_writers(nodes: Iterable[Any]) -> dict[str, list[str]]:
@@ -222,13 +214,14 @@ def compare(
             others = [hints[node] for node in absent if node in hints]
             hint = f" (by host name or address: {summarize(others)})" if others else ""
             message = f"No Node exists for {summarize(absent)} of clique {clique.name}{hint}"
-            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
+            found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0], nodes=absent))
         existing = {node: labels(by_name[node]).get(CLIQUE) for node in clique.nodes if node in by_name}
         unlabelled = [node for node, label in existing.items() if label is None]
         if unlabelled:
             message = f"The label {CLIQUE} is missing on {summarize(unlabelled)} of clique {clique.name}, so no"
             message = f"{message} scheduler knows the clique there"
-            found.append(finding("k8s_clique_label_missing", message, clique=clique.name, tray=unlabelled[0]))
+            about: Subject = {"clique": clique.name, "tray": unlabelled[0], "nodes": unlabelled}
+            found.append(finding("k8s_clique_label_missing", message, **about))
         for node, label in existing.items():
             if label is not None:
                 found += _compare_label(node, str(label), clique.text, clique.name, node in gpus, gpus.get(node))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The action that brings an object to its desired state: none, create, update or delete.
+"""What may be done to an object: it is created, updated, deleted, or left alone with a finding.
 
 Pure. Only objects with the collection's label are managed; others are never changed. Which fields are immutable the
 scheduler's own definition decides, by release: the API server rejects the dry run of such an update. A person then
@@ -51,17 +51,10 @@ def content(live: Object) -> Object:
     return {**rest, "metadata": metadata}
 
 
-def step(live: Object | None, desired: Object) -> tuple[str | None, list[Finding]]:
-    """(CREATE or UPDATE, findings); None with findings where nothing may be done.
-
-    UPDATE means that an update is possible; its dry run shows whether it changes anything.
-    """
-    if live is None:
-        return CREATE, []
-    if not is_managed(live):
-        why = f"exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
-        return None, [finding("object_unmanaged", f"{_what(desired)} {why}")]
-    return UPDATE, []
+def unmanaged(desired: Object) -> Finding:
+    """The finding for an object that exists without the collection's label."""
+    why = f"exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
+    return finding("object_unmanaged", f"{_what(desired)} {why}")
 
 
 def immutable(desired: Object, error: str) -> Finding | None:

@@ -37,7 +37,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.clique
     SLINKY,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, KUEUE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import (
+    CREATE,
+    DELETE,
+    KUEUE,
+    UPDATE,
+    Step,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, mapped
 
 SLINKY_GROUP = "slinky.slurm.net"
@@ -161,7 +167,7 @@ class Planner:
         found = []
         for group, versions, kind, plural in KINDS[name]:
             version = next((version for version in versions if version in served.get(group, ())), None)
-            if version is None or plural not in self._cluster.plurals(f"{group}/{version}"):
+            if version is None or kind not in self._cluster.resources(f"{group}/{version}"):
                 return []
             found.append(Kind(f"{group}/{version}", kind, plural))
         return found
@@ -205,9 +211,8 @@ class Planner:
     def _objects(self, rows: Iterable[tuple[Kind, Object]], live: Mapping[Kind, Named]) -> None:
         for kind, desired in rows:
             existing = live[kind].get(desired["metadata"]["name"])
-            action, found = k8s_plan.step(existing, desired)
-            self._plan.findings += found
-            if action is None:
+            if existing and not k8s_plan.is_managed(existing):
+                self._plan.findings.append(k8s_plan.unmanaged(desired))
                 continue
             before = k8s_plan.content(existing) if existing else None
             apply = partial(self._cluster.apply, kind, desired, OWNER, force=True)
@@ -220,6 +225,7 @@ class Planner:
                 self._plan.findings.append(refused)
                 continue
             if after != before:
+                action = UPDATE if existing else CREATE
                 step = Step(action, f"{kind.name} {desired['metadata']['name']} of {kind.group}")
                 self._add(step, before, after, apply)
 
@@ -244,10 +250,10 @@ class Planner:
     def _labels(self) -> None:
         field = k8s_labels.CLIQUE_LABEL
         running = self._cluster.items(DAEMON_SET)
-        verdict = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
-        self._plan.writer = verdict.writer
-        self._plan.findings += verdict.findings
-        if verdict.writer == k8s_labels.COLLECTION:
+        writer, found = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
+        self._plan.writer = writer
+        self._plan.findings += found
+        if writer == k8s_labels.COLLECTION:
             texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
             kept = {node for clique in self._topology.cliques for node in clique.nodes}
         else:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import text
+from ansible_collections.rackscale.nvlink.plugins.module_utils.driver import PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.slurmd_host import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import Finding, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
@@ -80,7 +80,7 @@ def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, in
         record = {key: given[key] for key in hardware.KEYS if given.get(key) is not None}
     problem = _problem(record) if record is not None else ""
     if not problem and channels is not None and not _is_between(0, channels, MAX_CHANNELS):
-        problem = f"no possible number of IMEX channels in {DRIVER_PARAMETERS}"
+        problem = f"no possible number of IMEX channels in {PARAMETERS}"
     if problem:
         message = (
             f"Tray {tray} reports impossible hardware ({problem}), so its line in slurm.conf stays as it was: run"

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table im
     WARNING,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import cliques, labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import Object, as_list, mapped, only
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list, mapped, only
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_report import Gpus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
@@ -95,22 +95,12 @@ def _labels(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) 
         evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
         for tray, now in evidence.observations.items()
     }
-    by_name = {labels.name(node): node for node in snapshot["nodes"]}
     for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
         if note["severity"] != INFO:
-            trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
+            nodes = note.get("nodes") or filter(None, [note.get("tray")])
+            trays = [tray_of.get(node, node) for node in nodes]
             layer = FABRIC_FILE if note["code"] == "tray_unplaced" else KUBERNETES
             yield failure(note["code"], layer, note["message"], only(trays), note.get("clique"), trays=trays)
-
-
-def _subjects(note: Finding, topology: cliques.Topology, by_name: Mapping[str, Object]) -> list[str]:
-    """The nodes of a finding on labels: a finding on several nodes names only the first."""
-    nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
-    if note["code"] == "k8s_node_missing":
-        return [node for node in nodes if node not in by_name]
-    if note["code"] == "k8s_clique_label_missing":
-        return [node for node in nodes if node in by_name and cliques.CLIQUE not in labels.labels(by_name[node])]
-    return [str(note["tray"])] if note.get("tray") else []
 
 
 def _readiness(evidence: Evidence, snapshot: Snapshot, tray_of: Mapping[str, str]) -> Iterator[Finding]:

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, formats
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.processes import processes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
@@ -25,8 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state
     remove,
     state_path,
 )
-
-_LOG_TAIL = 64 * 1024
 
 
 def start_daemon(deadline: float) -> None:
@@ -81,17 +78,13 @@ def daemons() -> list[tuple[int, bool]]:
 
 
 def reconnect_peers() -> None:
-    child.run(["systemctl", "kill", "--signal=SIGUSR1", UNIT], SLURM_TIMEOUT)
+    """Have the daemon read its TLS files again and connect to all its peers at once."""
+    child.run(["systemctl", "kill", "--signal=SIGUSR1", UNIT], SLURM_TIMEOUT, acts=True)
 
 
 def with_log(text: str) -> str:
     """The sentence with the last error that the daemon has logged since its start."""
     path = config().get("LOG_FILE_NAME")
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - _LOG_TAIL))
-            lines = file.read().decode("utf-8", "replace").rpartition(" is running ")[2].splitlines()
-    except OSError:
-        lines = []
+    lines = atomic.tail(path).rpartition(" is running ")[2].splitlines()
     errors = [line for line in lines if "ERROR" in line or "CRITICAL" in line]
     return f"{text}; {path} has: {errors[-1].strip()[:300]}" if errors else f"{text}; see {path}"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import driver, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
@@ -106,13 +106,8 @@ def test_versions_and_channels_of_a_tray(run: Run, tmp_path: Path) -> None:
     for names in (["channels", "versions"], ["all"]):
         facts = run(gather_subset=names, proc_devices=str(devices), slurmd=slurmd)["ansible_facts"]
         assert facts["nvlink_channels"]["major"] == 234
-        assert set(facts["nvlink_channels"]["parameters"]) == set(subsets.CHANNEL_PARAMETERS)
+        assert set(facts["nvlink_channels"]["parameters"]) == set(driver.CHANNEL_PARAMETERS)
         assert facts["nvlink_versions"]["slurmd"] == "25.11.2"
-
-
-def test_the_channel_parameters_of_the_loaded_driver() -> None:
-    text = "ResmanDebugLevel: 4294967295\nImexChannelCount: 2048\nCreateImexChannel0: {{ 7 }}\n"
-    assert subsets.channel_parameters(text) == {"ImexChannelCount": 2048, "CreateImexChannel0": None}
 
 
 def test_a_slurmd_that_hangs_is_of_unknown_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

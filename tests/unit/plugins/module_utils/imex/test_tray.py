@@ -102,7 +102,7 @@ def test_jobs_that_are_unknown_block_the_stop_of_imex() -> None:
 def running(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The report of a tray with a daemon, which needs no change."""
     observed: dict[str, Any] = {**imex_fleet.tray(), "findings": [], "unit": None, "owners": []}
-    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference())
+    monkeypatch.setattr(domain, "difference", lambda *_: ([], []))
     return imex_fleet.report(observed)
 
 
@@ -141,15 +141,15 @@ def test_a_tray_without_a_line_of_its_own_fails_before_anything_stops(
 @pytest.mark.parametrize(
     ("major", "count", "loaded", "expected"),
     [
-        (None, None, "0", ["imex_channels_not_offered"]),
-        (None, 2048, "2048", ["imex_channels_not_offered"]),
-        (None, 0, "2048", ["imex_channels_not_offered", "imex_reboot_needed"]),
-        (None, 2048, "0", ["imex_reboot_needed"]),
-        (234, None, "0", []),
+        (None, None, 0, ["imex_channels_not_offered"]),
+        (None, 2048, 2048, ["imex_channels_not_offered"]),
+        (None, 0, 2048, ["imex_channels_not_offered", "imex_reboot_needed"]),
+        (None, 2048, 0, ["imex_reboot_needed"]),
+        (234, None, 0, []),
     ],
 )
 def test_channels_that_the_driver_does_not_offer_fail_unless_a_reboot_brings_them(
-    running: Any, major: int | None, count: int | None, loaded: str, expected: list[str]
+    running: Any, major: int | None, count: int | None, loaded: int, expected: list[str]
 ) -> None:
     """Or the role would say changed, and no device is created."""
     running["facts"]["channels"] = {"major": major, "devices": []}
@@ -273,7 +273,7 @@ def test_the_roles_own_prolog_is_no_other_owner(
     observed = reporting.facts(reporting.Options(owner))[0]
     assert [entry["owner"] for entry in observed["owners"]] == expected
     if owner == "job":
-        assert domain.difference(domain.DesiredState(owner), observed, None).stop is (expected == ["service"])
+        assert bool(domain.difference(domain.DesiredState(owner), observed, None)[1]) is (expected == ["service"])
 
 
 def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
@@ -282,7 +282,7 @@ def test_a_job_that_begins_before_its_daemon_would_stop_keeps_it(
     """With owner job: a daemon that no job had started, or another package."""
     monkeypatch.setattr(state, "RUN", str(tmp_path))
     monkeypatch.setattr(daemon, "daemons", lambda: [(8, True)])
-    monkeypatch.setattr(domain, "difference", lambda *_: domain.Difference(stop=True))
+    monkeypatch.setattr(domain, "difference", lambda *_: ([], ["another owner"]))
     monkeypatch.setattr(tray.Tray, "_stop", lambda *_: pytest.fail("the daemon is stopped"))
     monkeypatch.setattr(job_host, "files_of", lambda *_: {})
     state.write_state({"job": "7"})

@@ -159,3 +159,12 @@ def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: t
         assert note["message"].isprintable()
     blamed = {note["tray"] for note in evaluated.findings}
     assert {f"t{number}" for number, kind in enumerate(kinds) if kind != "ready"} <= blamed
+
+
+def test_a_tray_that_waits_for_recovery_names_the_trays_it_waits_for() -> None:
+    """By their names in the fabric file: its own finding has their addresses."""
+    text = domain_json(addresses(3), {(0, 2): "INVALID"}, status="DEGRADED")
+    facts = clique(3, t0=ctl(text, "WAITING_FOR_RECOVERY\n"))
+    [note] = [note for note in agreement.evaluate("r01", members(3), facts).findings if note["tray"] == "t0"]
+    assert note["code"] == "imex_waiting_for_recovery"
+    assert note["message"].startswith("t0 waits for the peers it had before its unclean stop (t2); bring them back")

@@ -297,7 +297,7 @@ def test_no_daemon_is_stopped_or_started_without_pending_changes(rows: dict[str,
             assert not decision.restart
             assert entry["running"]
             assert not entry["pending"]
-            assert imex_clique.is_up_to_date(entry, decision)
+            assert not imex_clique.remaining_changes(entry, decision)
 
 
 def test_pending_changes_without_a_node_list() -> None:

@@ -84,8 +84,8 @@ def test_running_writers_are_read_from_the_daemon_sets(sets: list[Any], running:
 def test_there_is_one_writer_or_a_finding(
     choice: str, sets: list[Any], managers: tuple[str, ...], writer: str, found: list[str]
 ) -> None:
-    verdict = k8s_labels.decide(choice, sets, cluster(TEXT, *managers))
-    assert (verdict.writer, codes(verdict.findings)) == (writer, found)
+    decided, findings = k8s_labels.decide(choice, sets, cluster(TEXT, *managers))
+    assert (decided, codes(findings)) == (writer, found)
 
 
 NODE_LABELS = st.sampled_from([None, TEXT, OTHER])

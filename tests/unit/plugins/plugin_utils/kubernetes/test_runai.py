@@ -58,7 +58,7 @@ def test_all_pages_and_bare_lists_are_read(standin: Standin, bare: bool, monkeyp
     others = [{"id": str(n), "name": f"x{n}", "clusterId": CLUSTER, "levels": []} for n in range(4)]
     standin.rows[runai.TOPOLOGIES] = [
         *others,
-        {"id": "9", "name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys},
+        {"id": "9", "name": "nvlink", "clusterId": CLUSTER, "levels": [level.label for level in TOPOLOGY.levels]},
     ]
     assert [row.what for row in standin.client().apply(TOPOLOGY, dry_run=True)[0]] == ["Run:ai node pool nvlink"]
 
