@@ -56,8 +56,7 @@ class ActionModule(ControllerAction):
         fabric = fabric_file.load(path)
         state = fabric_file.load_state(path, options["state_dir"]) or model.State()
         context = _context(options, fabric)
-        if context.verdict:
-            state = applied(state, context.verdict)
+        state = applied(state, context.verdict)
         assumed = dict.fromkeys(context.without, "DRAIN: assumed")
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
         # Prometheus would take what is assumed for the state of the site.

@@ -86,8 +86,10 @@ def state_of(failure: Finding) -> str:
     return UNHEALTHY if failure["severity"] == ERROR else DEGRADED
 
 
-def applied(state: State, found: Verdict) -> State:
+def applied(state: State, found: Verdict | None) -> State:
     """The state, with the health of the trays whose hardware has a failure in a verdict that is newer than it."""
+    if found is None:
+        return state
     trays = dict(state.trays)
     failures = [row for row in found["failures"] if row["layer"] == HARDWARE]
     for tray, row in worst(failures).items():
