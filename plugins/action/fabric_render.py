@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import REN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.domain_map import change_map, domain_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import applied, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.repair import ledger
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import node_states
 
@@ -56,6 +56,7 @@ class ActionModule(ControllerAction):
         fabric = fabric_file.load(path)
         state = fabric_file.load_state(path, options["state_dir"]) or model.State()
         context = _context(options, fabric)
+        state = applied(state, context.verdict)
         assumed = dict.fromkeys(context.without, "DRAIN: assumed")
         state = node_states.applied(state, fabric, {**(context.nodes or {}), **assumed})
         # Prometheus would take what is assumed for the state of the site.

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.verify import DOCUMENT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.documents import absolute, json_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.explain import health
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, next_command, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings import lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import CHECKED, Finding, Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, WARNING
@@ -29,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check, read_evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 display = Display()
 
@@ -74,7 +75,7 @@ class ActionModule(ControllerAction):
             storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         shown = {"schema_version": summary.SCHEMA_VERSION, "at": now, "trays": health.by_node(fabric, sick)}
-        result = _result(verdict, _text(verdict, left_out, functools.partial(verify.remediation, evidence)))
+        result = _result(verdict, _text(verdict, left_out, functools.partial(_remedy, evidence)))
         return {**result, "health": shown}
 
     def _read(self, options: Arguments, known: hosts.Hosts) -> dict[str, Result]:
@@ -91,6 +92,11 @@ def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
+
+
+def _remedy(evidence: Evidence, failed: Finding, trays: Sequence[str]) -> str:
+    """As printed. The verdict's own has no inventory, since other programs read it elsewhere."""
+    return next_command.completed(verify.remediation(evidence, failed, trays))
 
 
 def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:

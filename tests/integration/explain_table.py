@@ -56,20 +56,20 @@ Job 2 waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays 
 It starts now with 3 trays (sbatch --test-only --nodes=3).
 """,
             "--segment 4": """\
-A segment of 4 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
+A segment of 4 in partition gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 4 trays in one block.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 """,
             "--segment 3": """\
-1 segment of 3 trays can start now in gpu: idle in r01 3.
+1 segment of 3 trays can start now in partition gpu: idle in r01 3.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
 """,
             "--segment 5": """\
-A segment of 5 in gpu can never start: the base block has 4 trays, and Slurm refuses a larger --segment or does \
-not keep it.
+A segment of 5 in partition gpu can never start: the base block has 4 trays, and Slurm refuses a larger --segment or \
+does not keep it.
   3 of 8 idle (r01 3)
   4 of 8 busy with job 1 of root (r02 4) until TIME
   1 of 8 out of service (r01t02 drained: GPU 2 lost, since TIME, by root)
@@ -97,12 +97,13 @@ Job 4 waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays
 It starts now with --segment=4; NVLink then joins 4 trays (sbatch --test-only --segment=4).
 """,
             "--segment 16": """\
-A segment of 16 in gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one block.
+A segment of 16 in partition gpu waits for jobs: job 1 of root, until TIME at the latest; it needs 16 trays in one \
+block.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 """,
             "--segment 4": """\
-4 segments of 4 trays can start now in gpu: idle in r01 8, r02 4, r03 4.
+4 segments of 4 trays can start now in partition gpu: idle in r01 8, r02 4, r03 4.
   16 of 54 idle (r01 8, r02 4, r03 4)
   38 of 54 busy with job 1 of root, job 2 of root, job 3 of root (r02 14, r03 14, r01 10) until TIME
 """,

@@ -304,3 +304,14 @@ def test_the_controllers(user: str, variables: dict[str, Any], hosts: list[str])
     text = expressions()[user].replace("ansible.builtin.", "")
     found = Templar(DataLoader(), variables=variables).template(trust_as_template(text))
     assert found == ((hosts or [""])[0] if user == "rollout" else hosts)
+
+
+@pytest.mark.parametrize(("program", "said"), [({"changed": True}, "1 change (dry run)"), ({}, "no changes (dry run)")])
+def test_the_summary_counts_nvlink_explain(program: dict[str, Any], said: str) -> None:
+    (play,) = DataLoader().load_from_file(str(CHECKOUT / "playbooks/phases/slurm.yml"))
+    summary = next(task for task in play["tasks"] if task["name"] == "Summary")
+    given = {"slurm_topology_explain_program": program, "inventory_hostname": "ctl", "next_step": ""}
+    run = {"ansible_check_mode": True, "ansible_diff_mode": False}
+    lines = template(summary["ansible.builtin.debug"]["msg"], {**given, **run, **trusted(summary["vars"])})
+    wrote = ["write /usr/local/bin/nvlink-explain"] if program else []
+    assert lines == [*wrote, f"Slurm on ctl: {said}."]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.explain.slurm_evidence import EXPEDITING, Job
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, one_line, shortened, summarize
 
@@ -110,7 +111,8 @@ def state(node: Node) -> str:
     elif "DRAIN" in words:
         what = "draining" if words & {"ALLOCATED", "MIXED"} else "drained"
     else:
-        what = next((word.lower().replace("_", " ") for word in sorted(words)), "unknown")
+        # IDLE+NOT_RESPONDING: slurmctld has not set it DOWN yet.
+        what = next((word.lower().replace("_", " ") for word in sorted(words & rules.UNAVAILABLE)), "unknown")
     who, _at, since = node.by.partition("@")
     reason = f": {clean(node.reason)}" if node.reason else ""
     return f"{what}{reason}{f', since {when(since)}' if since else ''}{f', by {clean(who)}' if who else ''}"

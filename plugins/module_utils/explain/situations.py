@@ -408,9 +408,9 @@ def of_segment(evidence: Evidence, size: int, partition: str = "", health: Healt
         which = clean(partition) or "that is the default"
         raise QuestionError(f"There is no partition {which}: name one by --partition.")
     job = Job("0", 0, "PENDING", "Resources", -1, "", (name,), nodes=size, segment=size)
-    held, where = Holding(evidence, job), clean(name)
+    held, where = Holding(evidence, job), f"partition {clean(name)}"
     if not held.base:
-        raise QuestionError(f"Slurm shows no blocks for partition {where}: a segment has no meaning there.")
+        raise QuestionError(f"Slurm shows no blocks for {where}: a segment has no meaning there.")
     counts = held.by_block(held.idle)
     number = placement.segments(counts.values(), size)
     what = f"A segment of {size} in {where}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,12 @@ def sentence(playbook: str, *words: str, extra: Mapping[str, Any]) -> str:
     more += [json.dumps({name: str(extra[name])}) for name in _KEPT if extra.get(name)]
     options = [word for kind, values in (("-i", sources), ("-e", more)) for value in values for word in (kind, value)]
     return f" Next: {shlex.join(['ansible-playbook', *options, f'rackscale.nvlink.{playbook}', *words])}."
+
+
+def completed(text: str) -> str:
+    """The text, its commands with the inventory of the command line, without which they know no tray."""
+    options = "".join(f"-i {shlex.quote(source)} " for source in inventory())
+    return re.sub(r"\bansible(-playbook)? (?=[\w.,-]+ -|rackscale)", lambda found: found[0] + options, text)
 
 
 def inventory() -> list[str]:

@@ -816,8 +816,8 @@ TABLE: dict[tuple[Symptom, str], dict[str, str]] = {
         "slurm_plugin_missing": "TopologyPlugin is not set, so topology.conf is not read; set"
         " TopologyPlugin=topology/block when topology.conf has the blocks, and run scontrol reconfigure",
         "slurm_plugin_missing.unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: set"
-        " slurm_topology_manage_conf, or add {key}={want} when topology.conf has the blocks, then run scontrol"
-        " reconfigure.",
+        " slurm_topology_manage_conf for the group all or slurm_controller, or add {key}={want} when topology.conf has"
+        " the blocks, then run scontrol reconfigure.",
         "slurm_plugin_missing.not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol"
         " reconfigure when topology.conf has the blocks; until then a restart would end slurmctld.",
     },
@@ -1066,7 +1066,7 @@ SHARED = {
     "set": "slurm.conf sets {key}={value} where the topology needs {want}: {how}.",
     "not_loaded": "slurmctld runs with {key}={runs}, but slurm.conf has {value}: run scontrol reconfigure.",
     "unset": "slurm.conf does not set {key}, and slurmctld runs with {runs}: add {key}={want}, or set"
-    " slurm_topology_manage_conf.",
+    " slurm_topology_manage_conf for the group all or slurm_controller.",
     "gate": "{what}: check the fabric file, or set override (variable slurm_topology_override) to {gates} if this is"
     " intended.",
 }

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import DEGRADED, UNHEALTHY
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import DEGRADED, UNHEALTHY, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.lines import natural_key
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model import (
     CHECKED,
@@ -19,7 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.model im
     Verdict,
     rank,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import ERROR, INFO, SEVERITIES
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.findings.table import (
+    ERROR,
+    HARDWARE,
+    INFO,
+    SEVERITIES,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import RenderError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import as_list
 
@@ -78,6 +83,19 @@ def worst(failures: Iterable[Finding]) -> dict[str, Finding]:
 def state_of(failure: Finding) -> str:
     """The health of a tray by its worst failure."""
     return UNHEALTHY if failure["severity"] == ERROR else DEGRADED
+
+
+def applied(state: State, found: Verdict | None) -> State:
+    """The state, with the health of the trays whose hardware has a failure in a verdict that is newer than it."""
+    if found is None:
+        return state
+    trays = dict(state.trays)
+    failures = [row for row in found["failures"] if row["layer"] == HARDWARE]
+    for tray, row in worst(failures).items():
+        now = trays.get(tray)
+        if now and now["health"] != UNHEALTHY and (now["observed_at"] or "") < found["checked_at"]:
+            trays[tray] = {**now, "health": state_of(row)}
+    return replace(state, trays=trays)
 
 
 def layers(found: Verdict) -> list[Layer]:

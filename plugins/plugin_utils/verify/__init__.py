@@ -105,12 +105,16 @@ def remediation(evidence: Evidence, failed: Finding, trays: Sequence[str]) -> st
     """The command of a failure's action or code, with the names of these trays, its clique and the fabric file."""
     text = remedy(failed["code"], failed["action"])
     placed = [evidence.fabric.trays.get(tray) or {"slurm_node": tray, "kubernetes_node": tray} for tray in trays]
+    # A failure of a whole domain is about all its cliques.
+    of_trays = natural_sorted({name for row in placed if (name := row.get("clique"))})
+    cliques = [failed["clique"]] if failed["clique"] else of_trays
     names = {
         "{tray}": ",".join(trays),
         "{node}": fold(natural_sorted(row["slurm_node"] for row in placed)),
         # A field selector has one name.
         "{kubernetes_node}": placed[0]["kubernetes_node"] if placed else "",
-        "{clique}": failed["clique"] or "",
+        "nvlink_clique_{clique}": ",".join(f"nvlink_clique_{name}" for name in cliques),
+        "{clique}": ", ".join(cliques),
         " -e fabric_file={file}": "" if evidence.is_found else f" -e fabric_file={evidence.fabric_file}",
     }
     for placeholder, name in names.items():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,23 @@ def test_states_of_this_run_replace_those_of_the_verdict_and_assumed_trays_must_
     assert "metrics/nvlink_fabric.prom" not in assumed["files"]
     with pytest.raises(AnsibleError, match="without: 'r9' is no tray of the fabric file"):
         bench.render(without=["r01t02", "r9"])
+
+
+def test_a_tray_has_the_health_of_a_verdict_that_is_newer_than_the_state(bench: Bench) -> None:
+    state = fabrics.state(bench.fabric, r01t05={"health": "unhealthy"})
+    bench.file.with_name("fabric.state.json").write_bytes(fabric_file.serialise(state))
+    verdict = bench.file.with_name("verdict.json")
+    rows = (("r01t03", "error", "hardware"), ("r01t04", "warning", "hardware"), ("r01t05", "warning", "hardware"))
+    failures = [
+        {**fabrics.FAILURE, "tray": tray, "trays": [tray], "severity": severity, "layer": layer}
+        for tray, severity, layer in (*rows, ("r01t06", "error", "slurm"))
+    ]
+    known = []
+    for at in ("2026-11-21T03:00:00Z", "2026-11-21T05:00:00Z"):
+        verdict.write_text(json.dumps(fabrics.verdict(*failures, checked_at=at)))
+        drawn = " ".join(bench.render(verdict=str(verdict), domain_map=True)["domain_map"])
+        known.append(re.findall(r"r01t0[3-6]  r01 +\S (\w+)", drawn))
+    assert known == [["healthy", "unhealthy", "healthy", "healthy"], ["healthy", "unhealthy", "degraded", "unhealthy"]]
 
 
 def test_what_is_no_longer_rendered_is_removed_with_its_directory(bench: Bench) -> None:

@@ -253,6 +253,8 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     ):
         evidence = cluster(trays={"r01t01": Node(frozenset(state.split()), reason)})
         assert situations.of_tray(evidence, "r01t01").sentence.endswith(f"{reason}; {todo}")
+    silent = cluster(trays={"r01t01": Node(frozenset(("IDLE", "NOT_RESPONDING")))})
+    assert situations.of_tray(silent, "r01t01").sentence.startswith("r01t01 of block r01 is not responding; repair it")
     # Without blocks in Slurm those of the summary say where NVLink ends.
     evidence = cluster(running(1, "r01t04", "r02t01"), blocks={}, sizes=(), in_summary=summary.blocks(str(tmp_path)))
     assert "NVLink ends between r01t04 and r02t01" in ask(evidence, "1").sentence

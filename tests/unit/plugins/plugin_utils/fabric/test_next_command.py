@@ -50,6 +50,18 @@ def test_the_inventories_and_files_of_this_run_are_those_of_the_next(command: An
     assert command("verify", inventory=[hosts], check=True) == ["the", "same", "command", "without", "--check"]
 
 
+def test_a_remedy_gets_the_inventory_of_this_run(command: Any) -> None:
+    text = "ansible r1,r2 --become -a 'id', then ansible-playbook rackscale.nvlink.resume, with ansible"
+    command("verify", inventory=["hosts.yml", "a b/"])
+    given = "-i hosts.yml -i 'a b/'"
+    whole = (
+        f"ansible {given} r1,r2 --become -a 'id', then ansible-playbook {given} rackscale.nvlink.resume, with ansible"
+    )
+    assert next_command.completed(text) == whole
+    command("verify", inventory=constants.DEFAULT_HOST_LIST)
+    assert next_command.completed(text) == text
+
+
 def test_the_fabric_file_is_an_inventory_once_it_lies_beside_the_first(command: Any, tmp_path: Path) -> None:
     hosts, more = str(tmp_path / "hosts.yml"), str(tmp_path / "cluster.nvlink.yml")
     assert "cluster.nvlink.yml" not in command("imex", inventory=[hosts])

@@ -732,6 +732,13 @@ def test_the_next_step_has_the_names_that_its_command_needs(
     assert lines.shown(rows, remedy)[1].endswith(f" next step: {expected}")
 
 
+def test_the_next_step_for_a_whole_domain_names_all_its_cliques() -> None:
+    world = World(racks=2, trays=2)
+    trays = [*world.fabric.trays]
+    found = failure("imex_channel_slurm_conflict", "channels", "All 4 trays: Both create channels.", trays=trays)
+    assert " -e imex_hosts=nvlink_clique_r01,nvlink_clique_r02 " in verify.remediation(world.evidence(), found, trays)
+
+
 def test_the_verdict_has_the_gpus_that_no_new_compute_domain_can_use() -> None:
     world = World(racks=2, trays=2)
     first, second = world.fabric.cliques
