@@ -24,7 +24,8 @@ def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     trays = count(len(changes), "tray") if changes else "No tray"
     reservations = f"{count(len(changes), 'reservation')} {would}changed" if changes else "no reservation changes"
     active = count(int(arguments.get("active") or 0), "tray")
-    blocks = count(len(arguments.get("blocks") or ()), "block")
+    # The block of an empty default partition has no trays.
+    blocks = count(sum(bool(block["nodes"]) for block in arguments.get("blocks") or ()), "block")
     sentences = {
         "resumed": f"{trays} {would}resumed",
         "adopted": f"{trays} {would}given a new reason",

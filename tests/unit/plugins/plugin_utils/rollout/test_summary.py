@@ -41,7 +41,7 @@ NODES = ["r01t01", "r01t02", "r01t03"]
             ["1 tray resumed.", "r01t01: resumed", "r01t03: stays drained (nvlink: broken)"],
         ),
         (
-            {"state": "spares_present", "active": "16", "blocks": [{}, {}]},
+            {"state": "spares_present", "active": "16", "blocks": [{"nodes": ["r01t01"]}, {"nodes": ["r02t01"]}, {"nodes": []}]},
             {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},
             False,
             [
