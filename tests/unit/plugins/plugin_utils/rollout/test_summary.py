@@ -41,7 +41,11 @@ NODES = ["r01t01", "r01t02", "r01t03"]
             ["1 tray resumed.", "r01t01: resumed", "r01t03: stays drained (nvlink: broken)"],
         ),
         (
-            {"state": "spares_present", "active": "16", "blocks": [{"nodes": ["r01t01"]}, {"nodes": ["r02t01"]}, {"nodes": []}]},
+            {
+                "state": "spares_present",
+                "active": "16",
+                "blocks": [{"nodes": ["r01t01"]}, {"nodes": ["r02t01"]}, {"nodes": []}],
+            },
             {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},
             False,
             [
@@ -61,7 +65,9 @@ def test_the_result_of_slurm_nodes(
 def test_the_result_of_a_rollout_in_check_mode() -> None:
     assert summary.of_rollout("imex", {}, ["r03"], True) == ["Rollout imex: 1 clique unfinished: r03."]
     # A new tray has no place in the fabric file before a run without --check.
-    assert summary.of_rollout("resume", {}, [], True) == ["Rollout resume: no clique yet, since check mode places no tray."]
+    assert summary.of_rollout("resume", {}, [], True) == [
+        "Rollout resume: no clique yet, since check mode places no tray."
+    ]
     assert summary.of_rollout("resume", {}, [], False) == ["Rollout resume: no clique."]
 
 
