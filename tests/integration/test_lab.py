@@ -98,6 +98,10 @@ def test_a_lab_works_and_leaves_nothing_behind(lab: LabFactory) -> None:
         done = racks.exec("r01t03", "sh", "-c", "hostname; exit 7", check=False)
         assert (done.stdout, done.returncode) == ("r01t03\n", 7)
         assert "198.51.100.1/24" in racks.net("ip", "-brief", "address").stdout
+        racks.exec("ctl", "scontrol", "update", "nodename=r01t04", "state=drain", "reason=broken")
+        racks.stop("r01t04")
+        racks.start("r01t04")
+        assert racks.status()["hosts"]["r01t04"]["slurm"] == "drain"
         outside = subprocess.run(["ip", "-brief", "address"], capture_output=True, text=True, check=True).stdout
         assert "198.51.100." not in outside
         for arguments, sentence in (

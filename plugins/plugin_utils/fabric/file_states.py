@@ -108,12 +108,12 @@ def edited(
     """Rename and remove trays, and group cliques (see editing.py); remove: hostlists, names of cliques and domains."""
     if files.base is None:
         raise fabric_file.FabricFileError(fabric_file.missing(files.path))
-    after, renamed = editing.rename(files.before, rename, files.now[:10])
-    removing = [tray for names in remove for tray in after.trays_of(names)]
-    kept = editing.remove(after, removing)
-    changes = [*renamed, *differences.tray_changes(after, kept)]
+    before, renamed = editing.rename(files.before, rename, files.now[:10])
+    removing = [tray for names in remove for tray in before.trays_of(names)]
+    kept = editing.remove(before, removing)
+    changes = [*renamed, *differences.tray_changes(before, kept)]
     after = editing.group(kept, groups)
-    grouped = differences.structure_diff(files.before, after)
+    grouped = differences.structure_diff(before, after)
     if not (changes or grouped):
         return {"sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path)

@@ -85,7 +85,6 @@ _SWITCH_LINKS = "on the NVLink switch: nv show interface --view link-diagnostics
 _DRAIN_LINKS = f"drain {{node}}, then {_SWITCH_LINKS}"
 _PARTITION = "on the NVLink switch: nv show sdn partition"
 _APPS = "on the NVLink switch: nv show cluster apps"
-_REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
 _RESTART_PERSISTENCED = "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'"
 _RESTART_DAEMON = "ansible {tray} --become -a 'systemctl restart nvidia-imex'"
 _DAEMON_LOG = "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
@@ -98,6 +97,8 @@ _PLUGIN = (
 )
 _DRAIN = "ansible-playbook rackscale.nvlink.drain -e drain_trays={tray} -e drain_reason=recovery"
 _RESUME = "ansible-playbook rackscale.nvlink.resume -e resume_trays={tray}"
+# Not by scontrol reboot with nextstate=RESUME, which gives it jobs before a test.
+_REBOOT = f"{_DRAIN}, then ansible {{tray}} --become -m ansible.builtin.reboot, then {_RESUME}"
 ACTIONS = {
     "reset_gpu": f"{_DRAIN}, then ansible {{tray}} --become -a 'nvidia-smi --gpu-reset', then {_RESUME}",
     "reboot": _REBOOT,

@@ -11,6 +11,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.ansible_types imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
+BEFORE = "Verify reads what is there before the changes of this dry run:"
+"""What stands above a verdict of layers that may still disagree, since nothing has changed."""
+
 
 def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     """The result of slurm_nodes. arguments: those of the module."""
@@ -21,7 +24,8 @@ def of_nodes(arguments: Arguments, result: Result, check: bool) -> list[str]:
     trays = count(len(changes), "tray") if changes else "No tray"
     reservations = f"{count(len(changes), 'reservation')} {would}changed" if changes else "no reservation changes"
     active = count(int(arguments.get("active") or 0), "tray")
-    blocks = count(len(arguments.get("blocks") or ()), "block")
+    # The block of an empty default partition has no trays.
+    blocks = count(sum(bool(block["nodes"]) for block in arguments.get("blocks") or ()), "block")
     sentences = {
         "resumed": f"{trays} {would}resumed",
         "adopted": f"{trays} {would}given a new reason",
@@ -63,7 +67,8 @@ def of_rollout(
     )
     first = ", ".join(f"{count(number, 'clique')} {word}" for number, word in rows if number)
     of_cliques = (f"{name}: {count(len(trays), 'tray')}: {fold(trays)}" for name, trays in changed.items())
-    return [f"Rollout {rollout}: {first or 'no clique'}.", *of_cliques]
+    none = "no clique yet, since check mode places no tray" if check else "no clique"
+    return [f"Rollout {rollout}: {first or none}.", *of_cliques]
 
 
 def of_site(plan: Result, verified: Result, rendered: Result, rollout: Result, check: bool) -> tuple[list[str], str]:
@@ -72,13 +77,13 @@ def of_site(plan: Result, verified: Result, rendered: Result, rollout: Result, c
     The results of run_check, verify, fabric_render and the rollout of IMEX, empty where the run has left the phase out.
     """
     verdict = verified.get("text", [])
-    text = [*verdict[1:], *verdict[:1], *rendered.get("domain_map", ())]
+    is_before = bool(verdict) and check and not verified["verdict"]["ok"]
+    text = [*[BEFORE] * is_before, *verdict[1:], *verdict[:1], *rendered.get("domain_map", ())]
     if "render_dir" in rendered:
         text.append(f"Report: {rendered['render_dir']}/report/index.html.")
     text += rollout.get("text", ())
     if rollout.get("unfinished"):
         return text, rollout["msg"]
-    # In check mode nothing has changed, so the layers may still disagree.
-    if verdict and not verified["verdict"]["ok"] and not check:
+    if verdict and not verified["verdict"]["ok"] and not is_before:
         return text, f"{verified['summary']} See the verdict above."
     return [*text, f"Site: {plan['msg']}"], ""

@@ -26,6 +26,8 @@ from .scenario import Scenario, Slurm, Tray
 SSH_PORT = 22
 SWITCHES = "switches"
 """The folder of a lab with one for the NVLink switches of each rack."""
+READY = ("idle", "drain", "resv")
+"""The words of sinfo for a node that answers and runs no job; a "*" behind one is a node that does not answer."""
 
 
 def up(name: str, scenario: Scenario, timeout: float, answers: dict[str, dict[str, str]] | None = None) -> None:
@@ -156,12 +158,12 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
     while scenario.slurm and trays:
         _check_controller(name)
         nodes = slurm_nodes(name)
-        idle = {node for node, word in nodes.items() if word == "idle"}
-        if idle >= trays:
+        ready = {node for node, word in nodes.items() if word in READY}
+        if ready >= trays:
             break
         if time.monotonic() > deadline:
-            words = ", ".join(f"{node} {word}" for node, word in nodes.items() if node in trays - idle) or "no answer"
-            raise LabError(f"Slurm's nodes do not become idle ({words}): read {CONTROLLER}'s slurmctld.log.")
+            words = ", ".join(f"{node} {word}" for node, word in nodes.items() if node in trays - ready) or "no answer"
+            raise LabError(f"Slurm's nodes are not ready ({words}): read {CONTROLLER}'s slurmctld.log.")
         time.sleep(0.3)
     known["phase"] = "up"
     state.write(name, known)

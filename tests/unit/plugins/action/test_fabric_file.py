@@ -725,6 +725,14 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
         site.run(**options)
 
 
+def test_a_renamed_tray_with_an_address_is_one_change(site: Site) -> None:
+    document = site.written()
+    document["trays"]["r01t01"]["ansible_host"] = "192.0.2.1"
+    site.path.write_bytes(fabric_file.encode(document))
+    edited = site.run(state="edited", rename={"r01t01": "left"})
+    assert (edited["lines"], edited["msg"]) == ([], f"1 tray changed in {site.path}")
+
+
 @pytest.mark.parametrize(("names", "left"), [("r01t[01-02]", ["r02t01", "r02t02"]), ("r01,r02t01", ["r02t02"])])
 def test_a_hostlist_and_the_name_of_a_rack_remove_their_trays(site: Site, names: str, left: list[str]) -> None:
     before = site.written()

@@ -41,7 +41,11 @@ NODES = ["r01t01", "r01t02", "r01t03"]
             ["1 tray resumed.", "r01t01: resumed", "r01t03: stays drained (nvlink: broken)"],
         ),
         (
-            {"state": "spares_present", "active": "16", "blocks": [{}, {}]},
+            {
+                "state": "spares_present",
+                "active": "16",
+                "blocks": [{"nodes": ["r01t01"]}, {"nodes": ["r02t01"]}, {"nodes": []}],
+            },
             {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},
             False,
             [
@@ -60,6 +64,11 @@ def test_the_result_of_slurm_nodes(
 
 def test_the_result_of_a_rollout_in_check_mode() -> None:
     assert summary.of_rollout("imex", {}, ["r03"], True) == ["Rollout imex: 1 clique unfinished: r03."]
+    # A new tray has no place in the fabric file before a run without --check.
+    assert summary.of_rollout("resume", {}, [], True) == [
+        "Rollout resume: no clique yet, since check mode places no tray."
+    ]
+    assert summary.of_rollout("resume", {}, [], False) == ["Rollout resume: no clique."]
 
 
 PLAN = {"msg": "2 trays; phases: verify."}
@@ -88,5 +97,7 @@ def test_site_fails_by_an_unfinished_rollout_or_the_verdict() -> None:
         "1 clique unfinished.",
     )
     # In check mode nothing has changed.
-    assert summary.of_site(PLAN, verified, {}, {}, True) == (["Disagree.", LAST], "")
+    assert summary.of_site(PLAN, verified, {}, {}, True) == ([summary.BEFORE, "Disagree.", LAST], "")
+    agree = {"text": ["Agree."], "summary": "Agree.", "verdict": {"ok": True}}
+    assert summary.of_site(PLAN, agree, {}, {}, True) == (["Agree.", LAST], "")
     assert summary.of_site(PLAN, verified, {}, unfinished, True)[1] == "1 clique unfinished."

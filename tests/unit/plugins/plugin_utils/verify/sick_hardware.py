@@ -75,7 +75,10 @@ def hgx(system: System) -> None:
     system.read("h01", change)
 
 
-REBOOT = "scontrol reboot ASAP nextstate=RESUME r01t01"
+REBOOT = (
+    "ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t01 -e drain_reason=recovery, then ansible r01t01"
+    " --become -m ansible.builtin.reboot, then ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t01"
+)
 RESET = (
     "ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t01 -e drain_reason=recovery, then ansible r01t01"
     " --become -a 'nvidia-smi --gpu-reset', then ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t01"

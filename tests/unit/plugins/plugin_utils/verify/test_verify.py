@@ -707,7 +707,13 @@ def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None
 @pytest.mark.parametrize(
     ("code", "is_found", "expected"),
     [
-        ("gpu_lost", True, "scontrol reboot ASAP nextstate=RESUME gb-[3-4]"),
+        (
+            "gpu_lost",
+            True,
+            "ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t03,r01t04 -e drain_reason=recovery, then"
+            " ansible r01t03,r01t04 --become -m ansible.builtin.reboot, then ansible-playbook rackscale.nvlink.resume"
+            " -e resume_trays=r01t03,r01t04",
+        ),
         ("node_not_ready", True, "kubectl describe node gb-3.example.com"),
         ("driver_missing", True, "ansible r01t03,r01t04 --become -a 'modprobe nvidia'"),
         (
