@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
@@ -18,9 +18,9 @@ PAGE = 500
 class ApiServer(http.Client):
     """A client of one API server."""
 
-    def found(self, path: str, accept: str = http.JSON) -> tuple[int, Object]:
+    def found(self, path: str, accept: str = http.JSON, empty: Collection[int] = (403, 404)) -> tuple[int, Object]:
         """(status, the object at a path), an empty one where it is missing (404) or may not be read (403)."""
-        answer = self.get(self.url + path, (403, 404), accept)
+        answer = self.get(self.url + path, empty, accept)
         # Such an answer may be no JSON.
         return answer.status, mapped(self.json(answer)) if answer.status == 200 else {}
 

@@ -114,7 +114,7 @@ class Cluster(ApiServer):
 
     def resources(self, api: str) -> dict[str, tuple[str, bool]]:
         """Kind -> (plural name, whether it has a namespace) of a group's version; empty where it is not served."""
-        rows = [mapped(row) for row in as_list(self.found(root(api))[1].get("resources"))]
+        rows = [mapped(row) for row in as_list(self.found(root(api), empty=(404,))[1].get("resources"))]
         return {
             str(row.get("kind")): (str(row.get("name")), row.get("namespaced") is True)
             for row in rows
@@ -124,7 +124,7 @@ class Cluster(ApiServer):
     def undeclared(self, kind: Kind, names: Collection[str]) -> set[str]:
         """The names that no field has, at any depth, in the schema that the API server publishes for a kind."""
         # A definition is served some moments before its schema is published.
-        found = self.found(f"/openapi/v3/apis/{kind.api}")[1]
+        found = self.found(f"/openapi/v3/apis/{kind.api}", empty=(404,))[1]
         schemas = mapped(mapped(found.get("components")).get("schemas"))
         for schema in map(mapped, schemas.values()):
             if any(

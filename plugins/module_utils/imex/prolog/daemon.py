@@ -79,7 +79,8 @@ def daemons() -> list[tuple[int, bool]]:
 
 def reconnect_peers() -> None:
     """Have the daemon read its TLS files again and connect to all its peers at once."""
-    child.run(["systemctl", "kill", "--signal=SIGUSR1", UNIT], SLURM_TIMEOUT, acts=True)
+    # The signal would end another process of the unit. systemd before 252 has no --kill-whom; newer ones take both.
+    child.run(["systemctl", "kill", "--kill-who=main", "--signal=SIGUSR1", UNIT], SLURM_TIMEOUT, acts=True)
 
 
 def with_log(text: str) -> str:
