@@ -90,7 +90,7 @@ FAULTS = (
           r'return "".join(f"{entry}\n" for entry in entries)', r'return "\n".join(entries)'),
     # Others of the clique restart, and this tray's daemon keeps running.
     Fault("member_not_stopped", "imex", "plugins/module_utils/imex/tray.py",
-          "stop or bool(difference.restart_clique", "bool(difference.restart_clique"),
+          "stop or bool(restart_clique or restart)", "bool(restart_clique or restart)"),
     Fault("half_is_a_majority", "imex", "plugins/module_utils/imex/boot.py",
           "(len(agreeing) + 1) * 2 > members", "(len(agreeing) + 1) * 2 >= members"),
     Fault("epilog_of_another_job", "imex", "plugins/module_utils/imex/prolog/main.py",
