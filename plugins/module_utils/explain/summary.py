@@ -50,4 +50,5 @@ def _read(path: str, part: str) -> dict[str, Any]:
             document = json.load(file)
     except (OSError, ValueError):
         return {}
-    return dict(document[part]) if document.get("schema_version") == SCHEMA_VERSION else {}
+    known = isinstance(document, dict) and document.get("schema_version") == SCHEMA_VERSION
+    return dict(document[part]) if known else {}

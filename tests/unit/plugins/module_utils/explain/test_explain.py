@@ -267,8 +267,9 @@ def test_what_the_summary_knows_of_a_tray(tmp_path: Path) -> None:
     assert ask(evidence, "1").sentence.startswith("Job 1 runs on 2 trays of blocks r01, r01-2, which are one clique")
     evidence = cluster(running(1, "r01t01", "r01t03", "r02t01"), blocks=halves, in_summary=in_summary)
     assert "1+1+1 in 3 blocks: NVLink ends between r01t03 and r02t01" in ask(evidence, "1").sentence
-    (tmp_path / "health.json").write_text('{"schema_version": 2}')
-    assert summary.health(str(tmp_path)) == {}
+    for text in ('{"schema_version": 2}', "[]", "{"):
+        (tmp_path / "health.json").write_text(text)
+        assert summary.health(str(tmp_path)) == {}
 
 
 def test_what_is_not_weighed_is_said() -> None:
