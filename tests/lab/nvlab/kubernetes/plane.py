@@ -41,6 +41,7 @@ DRIVER, REGISTRY, RELAY = "driver", "registry", "relay"
 COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, REGISTRY, RELAY, DRIVER)
 # Started first: the others would be delayed by retries.
 API_ONLY = ("etcd", "kube-apiserver")
+RESTARTED = ("kube-apiserver", "kube-controller-manager")
 STAGES = paths.LAB / "kubernetes" / "stages"
 DEFAULT_TIMEOUT = 120.0
 _numbers = itertools.count(1)
@@ -116,13 +117,15 @@ class ControlPlane:
         return linux.is_alive(entry["pid"], entry["started"])
 
     def stop(self) -> None:
-        """Kill the API server; what it stored is kept."""
-        host.end_processes(_cgroup(self.name) / "kube-apiserver")
+        """Kill the API server and the controllers, which elsewhere end as their lease does; what is stored is kept."""
+        for component in RESTARTED:
+            host.end_processes(_cgroup(self.name) / component)
 
     def start(self) -> None:
-        """Start the API server that was stopped, and wait until it answers."""
-        self._spawn("kube-apiserver", self._state())
-        self.wait(DEFAULT_TIMEOUT)
+        """Start what was stopped, and wait until the API server answers."""
+        for component in RESTARTED:
+            self._spawn(component, self._state())
+            self.wait(DEFAULT_TIMEOUT)
 
     def wait(self, timeout: float) -> None:
         """Wait until the API server is ready and the controllers, once started, have created the default objects."""
