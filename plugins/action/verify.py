@@ -29,7 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.shapes import mapped
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import connections, hosts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, kubernetes_check, read_evidence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 
 display = Display()
 
@@ -75,8 +74,9 @@ class ActionModule(ControllerAction):
             storage.write_atomic(junit_file, junit.render(verdict, cliques), follow=True)
         left_out = [] if evidence.quick else [tray for tray in fabric.trays if tray not in reports]
         shown = {"schema_version": summary.SCHEMA_VERSION, "at": now, "trays": health.by_node(fabric, sick)}
-        result = _result(verdict, _text(verdict, left_out, functools.partial(_remedy, evidence)))
-        return {**result, "health": shown}
+        # The verdict's own commands have no inventory, since other programs read them elsewhere.
+        text = _text(verdict, left_out, lambda *row: next_command.completed(verify.remediation(evidence, *row)))
+        return {**_result(verdict, text), "health": shown}
 
     def _read(self, options: Arguments, known: hosts.Hosts) -> dict[str, Result]:
         """Host -> the result of a reading by ssh, of the trays that are in this run."""
@@ -92,11 +92,6 @@ def _result(verdict: Mapping[str, Any], text: list[str]) -> Result:
     first = lines.first_error(verdict["failures"])
     summary = f"{text[0]} First: {first}" if first else text[0]
     return {"findings": findings, "verdict": verdict, "text": text, "summary": summary}
-
-
-def _remedy(evidence: Evidence, failed: Finding, trays: Sequence[str]) -> str:
-    """As printed. The verdict's own has no inventory, since other programs read it elsewhere."""
-    return next_command.completed(verify.remediation(evidence, failed, trays))
 
 
 def _text(verdict: Verdict, left_out: Sequence[str], remedy: Callable[[Finding, Sequence[str]], str]) -> list[str]:
